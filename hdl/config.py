@@ -60,6 +60,12 @@ ATOMIC = 13
 ATOMIC_PATH = 25
 """Cycles from the cut of an atomic's response to its value, besides its read and its write."""
 
+SEND_WQE, RECEIVE_WQE = 64, 32
+"""Bytes of a usual WQE."""
+
+WQE_BEATS_MIN = 128
+"""Least beats of WQEs on their way: at 64 bits a quarter of them holds what is fetched at once."""
+
 FETCH_PATH = 40
 """Cycles from when a block of WQEs becomes free until the next ones can be read, besides the memory's."""
 
@@ -209,6 +215,9 @@ class Config:
         Types of queue pairs.
     checking : int
         Accesses that wait for their key, and reads of keys: half as many. Keys are few, and stay in their cache.
+    send_wqe_beats, receive_wqe_beats : int
+        Beats of WQEs on their way from the memory: those of ``messages``, at least 128. With more, a send queue of many
+        WQEs would have them all fetched before its first one's payload.
 
     Raises
     ------
@@ -300,6 +309,14 @@ class Config:
     def atomics_in_flight(self):
         time = self.memory_latency + self.memory_latency // 4 + ATOMIC_PATH
         return min(QUEUE_MAX, max(16, _least_power(-(-time // ATOMIC))))
+
+    @property
+    def send_wqe_beats(self):
+        return max(WQE_BEATS_MIN, self.messages * SEND_WQE * 8 // self.data_width)
+
+    @property
+    def receive_wqe_beats(self):
+        return max(WQE_BEATS_MIN, self.messages * RECEIVE_WQE * 8 // self.data_width)
 
     @property
     def _stream_packet(self):

@@ -274,7 +274,7 @@ class Rnic(wiring.Component):
                 c.transmit_buffer,
                 readers=send.readers
                 | {
-                    "rq": (rq_fetch.reads, receive_batch(c.wqe_bytes)),
+                    "rq": (rq_fetch.reads, receive_batch(c.wqe_bytes), c.receive_wqe_beats),
                     "mpt": (access.mpt_reads, MPT.size),
                     "mtt": (access.mtt_reads, MTT.size),
                     "cqc": (1, CQC_BYTES),

@@ -71,9 +71,9 @@ class DmaEngine(wiring.Component):
         64, 128, 256 or 512 bits.
     buffer : int or None
         Bytes of payload that are read ahead, see :class:`.reader.PayloadReader`.
-    readers : dict of str to (int, int)
-        Structures that are read: how many reads may be under way, and bytes of the largest, powers of two. Nothing is
-        kept here: who asks takes each beat as it comes.
+    readers : dict of str to tuple of int
+        Structures that are read: how many reads may be under way, bytes of the largest, and, if it has three, how many
+        beats, all powers of two. Nothing is kept here: who asks takes each beat as it comes.
     writers : dict of str to int
         Structures that are written, and how many of each may wait for their answer, a power of two; the first at a beat
         a cycle, others every second cycle.
@@ -170,9 +170,9 @@ class DmaEngine(wiring.Component):
         connect_signals(m, payload_writer, self, "count_stall_rx_memory")
         m.d.comb += [self.over[0].eq(payload_reader.over), self.over[2].eq(payload_writer.over)]
 
-        for name, (most, largest) in self.readers.items():
+        for name, sizes in self.readers.items():
             user = getattr(self, name)
-            m.submodules[f"{name}_reader"] = reader = StructureReader(width, most, largest)
+            m.submodules[f"{name}_reader"] = reader = StructureReader(width, *sizes)
             link(m, user.request, reader.request)
             link(m, reader.data, user.data)
             reads.append(reader.port)
@@ -201,7 +201,7 @@ class DmaEngine(wiring.Component):
 
     def _watch(self, m, reads, writes):
         slots = [self.atomics] if self.atomics else []
-        most = [BURSTS, *(reads for reads, _ in self.readers.values()), *slots]
+        most = [BURSTS, *(sizes[0] for sizes in self.readers.values()), *slots]
         most += [self.bursts, *self.writers.values(), *slots]
         m.submodules.watch = watch = BusWatch(most)
         m.d.comb += [

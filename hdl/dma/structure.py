@@ -33,7 +33,8 @@ def link_by_words(m, name, source, sink, largest):
 class StructureReader(wiring.Component):
     """Reads structures; one packet a request, in order, byte 0 first. Nothing is kept: what comes must be taken.
 
-    A burst is asked for in the cycle of its request. At 64 bits data comes out in the cycle in which it comes from the
+    A burst is asked for in the cycle of its request, unless it could be more than ``beats`` that are asked for and have
+    not come: so a client who asks for much keeps no other one from the bus for long. At 64 bits data comes out in the cycle in which it comes from the
     arbiter, above that, where it must be shifted, 3 cycles later, and 4 if another beat follows.
 
     Parameters
@@ -44,6 +45,8 @@ class StructureReader(wiring.Component):
         Reads that may be under way, a power of two; the user asks for no more.
     largest : int
         Most bytes of a request, a power of two, 8 to 4096, no more than AXI allows.
+    beats : int or None
+        Most beats under way, a power of two, at least those of ``largest``; None: those of all ``reads``.
 
     Members
     -------
@@ -55,16 +58,21 @@ class StructureReader(wiring.Component):
         To a :class:`.arbiter.ReadArbiter`.
     """
 
-    def __init__(self, data_width, reads=16, largest=64):
+    def __init__(self, data_width, reads=16, largest=64, beats=None):
         beat = PacketBeat(data_width)
         if not isinstance(reads, int) or reads < 1 or reads & reads - 1:
             raise ValueError(f"reads must be a power of two, not {reads!r}")
         most = burst_limit(data_width) * data_width // 8
         if not isinstance(largest, int) or not GRANULARITY <= largest <= most or largest & largest - 1:
             raise ValueError(f"largest must be a power of two from {GRANULARITY} to {most}, not {largest!r}")
+        most = max(1, 8 * largest // data_width)  # beats of a request
+        if beats is not None and (not isinstance(beats, int) or beats < most or beats & beats - 1):
+            raise ValueError(f"beats must be None or a power of two, at least {most}, not {beats!r}")
         self.data_width = data_width
         self.reads = reads
         self.largest = largest
+        self.beats = beats
+        self._most = most
         super().__init__(
             {
                 "request": In(stream.Signature(ReadRequest)),
@@ -78,14 +86,22 @@ class StructureReader(wiring.Component):
         port, request = self.port, self.request
         lanes = self.data_width // 8 // GRANULARITY
         lane_bits = (lanes - 1).bit_length()
-        beats = Signal(range(max(1, 8 * self.largest // self.data_width)))
+        beats = Signal(range(self._most))
 
         go = Signal()
+        room, handed = Signal(), Signal()
+        if self.beats:
+            left = Signal(range(self.beats + 1), init=self.beats)  # that may be asked for
+            m.d.sync += left.eq(left - Mux(handed, beats + 1, 0) + port.valid)
+            m.d.comb += room.eq(left >= self._most)
+        else:
+            m.d.comb += room.eq(1)
         address = request.payload.address
         start = address[3 : 3 + lane_bits]
         end = Signal(len(beats) + lane_bits)  # the last 8 bytes, counted in 8 bytes from the start of the first beat
         m.d.comb += [
-            go.eq(1),
+            go.eq(room),
+            handed.eq(request.valid & request.ready),
             end.eq(start + request.payload.length[3:] - 1),
             beats.eq(end[lane_bits:]),
             port.burst.valid.eq(request.valid & go),
@@ -105,8 +121,8 @@ class StructureReader(wiring.Component):
             fragment = realigner.i.payload
             from_lane, to_lane = Signal(range(lanes)), Signal(range(lanes))
             m.d.comb += [
-                go.eq(notes.i.ready),
-                notes.i.valid.eq(request.valid & request.ready),
+                go.eq(room & notes.i.ready),
+                notes.i.valid.eq(handed),
                 notes.i.payload.start.eq(start),
                 notes.i.payload.end.eq(end[:lane_bits]),
                 notes.o.ready.eq(port.valid & port.last),

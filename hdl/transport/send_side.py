@@ -132,13 +132,16 @@ class SendSide(wiring.Component):
 
     Attributes
     ----------
-    readers : dict of str to (int, int)
-        Structures that are read: reads that may be under way, and bytes of the largest.
+    readers : dict of str to tuple of int
+        Structures that are read, see :class:`verbena.hdl.dma.engine.DmaEngine`.
     """
 
     def __init__(self, config):
         self.config = config
-        self.readers = {"sq": (config.send_reads, send_batch(config.wqe_bytes)), "entry": (1, config.wqe_bytes)}
+        self.readers = {
+            "sq": (config.send_reads, send_batch(config.wqe_bytes), config.send_wqe_beats),
+            "entry": (1, config.wqe_bytes),
+        }
         counts = ("pushes", "push_fetches", "stall_window", "rx_acks", "rx_naks", "retries", "implied_naks", "timeouts")
         super().__init__(
             send_side_members(config.data_width)

@@ -1,5 +1,8 @@
 """The responses of each QP, counted: which may be cut, which are on their way, which are answered."""
 
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, enum, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -178,33 +181,40 @@ class ResponseScheduler(wiring.Component):
         m.d.sync += self.served.eq(served_read.data)
         # Registers, one for each operation: others wait for them.
         m.d.sync += [signal.eq(0) for signal in (applying, self.begun, self.ended, counting, self.release.ready)]
+        # Whose row is read is told by ORs, as what chooses comes late.
+        releases = Signal()
+        turn_qp = Mux(token_due, token_qp, Mux(self.recall, self.recall_qp, ready.o.payload))
+        which = (
+            (self.end, self.qp),
+            (~self.end & turn, turn_qp),
+            (~self.end & ~turn & releases, release.qp),
+            (~self.end & ~turn & ~releases, answer.qp),
+        )
+        m.d.comb += [
+            releases.eq(self.release.valid & (~release.token | token_may)),
+            rows_read.addr.eq(reduce(or_, (Mux(chosen, qp, 0) for chosen, qp in which))),
+        ]
         with m.If(~applying):
             m.d.sync += [at.eq(rows_read.addr), row.eq(rows_read.data)]
             with m.If(self.end):
-                m.d.comb += rows_read.addr.eq(self.qp)
                 m.d.sync += [operation.eq(Operation.END), applying.eq(1), self.ended.eq(1)]
             with m.Elif(turn):
-                m.d.comb += rows_read.addr.eq(
-                    Mux(token_due, token_qp, Mux(self.recall, self.recall_qp, ready.o.payload))
-                )
                 m.d.sync += [
                     operation.eq(Operation.TURN),
                     applying.eq(1),
                     self.begun.eq(1),
-                    self.qp.eq(rows_read.addr),
+                    self.qp.eq(turn_qp),
                     self.token.eq(token_due),
                     self.recalling.eq(~token_due & self.recall),
                     token_due.eq(0),
                 ]
-            with m.Elif(self.release.valid & (~release.token | token_may)):
-                m.d.comb += rows_read.addr.eq(release.qp)
+            with m.Elif(releases):
                 m.d.sync += [operation.eq(Operation.RELEASE), applying.eq(1), self.release.ready.eq(1)]
                 with m.If(release.token):
                     m.d.sync += [token_due.eq(1), token_out.eq(1), token_qp.eq(release.qp)]
                     if self.swaps:
                         m.d.sync += self.passage.eq(release.passage)
             with m.Elif(wants_answer):
-                m.d.comb += rows_read.addr.eq(answer.qp)
                 m.d.sync += [operation.eq(Operation.ANSWER), applying.eq(1), counting.eq(1)]
 
         again = Signal()

@@ -56,6 +56,32 @@ def test_reads_are_shifted_above_64_bits(data_width, reads, largest):
     read(requests, reader(data_width, reads, largest), rng=rng, latency=20)
 
 
+@pytest.mark.parametrize(("data_width", "beats"), [(64, 16), (64, 32), (256, 2)])
+def test_no_more_beats_are_under_way(data_width, beats):
+    """All of them are, and one more never is; a read of fewer beats takes no more room than it needs."""
+    rng = make_rng()
+    top = reader(data_width, 16, 64, beats)
+    dut, requests = top.block, [(64 * n, rng.choice([8, 64, 64])) for n in range(60)]
+    memory = AxiMemory(top.axi, rng, latency=40)
+    under_way = [0]
+
+    async def feed(ctx):
+        await ctx.tick()
+        await send_all(ctx, dut.request, [{"address": a, "length": n} for a, n in requests])
+
+    async def watch(ctx):
+        read = dut.port
+        ports = (read.burst.valid, read.burst.ready, read.burst.payload.length, read.valid)
+        async for _, _, valid, ready, length, comes in ctx.tick().sample(*ports):
+            under_way.append(under_way[-1] + (length + 1 if valid and ready else 0) - comes)
+
+    async def take(ctx):
+        await receive_all(ctx, dut.data, sum(-(-n // (data_width // 8)) for _, n in requests), None)
+
+    simulate(top, feed, take, background=[watch, memory.run], seed=rng.seed_value, deadline=40_000)
+    assert max(under_way) == beats
+
+
 @pytest.mark.parametrize("data_width", [64, 256])
 @pytest.mark.parametrize("largest", [64, 1024])
 def test_data_in_the_next_cycle(data_width, largest):
