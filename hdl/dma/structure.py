@@ -33,9 +33,9 @@ def link_by_words(m, name, source, sink, largest):
 class StructureReader(wiring.Component):
     """Reads structures; one packet a request, in order, byte 0 first. Nothing is kept: what comes must be taken.
 
-    A burst is asked for in the cycle of its request, unless it could be more than ``beats`` that are asked for and have
-    not come: so a client who asks for much keeps no other one from the bus for long. At 64 bits data comes out in the cycle in which it comes from the
-    arbiter, above that, where it must be shifted, 3 cycles later, and 4 if another beat follows.
+    A burst is asked for in the cycle of its request, unless more than ``beats`` could then be under way: so a client
+    that asks for much keeps no other one from the bus for long. At 64 bits data comes out in the cycle in which it
+    comes from the arbiter, above that, where it must be shifted, 3 cycles later, and 4 if another beat follows.
 
     Parameters
     ----------
