@@ -2,6 +2,7 @@
 
 from streams import send_all, simulate
 from verbena.hdl.abi.tables import AccessStatus
+from verbena.hdl.stream.transfer import Passage
 from verbena.hdl.transport.reads.response_scheduler import ResponseScheduler
 
 QPS = 4
@@ -51,8 +52,8 @@ async def served(ctx, dut, qp):
     return ctx.get(dut.served)
 
 
-def run(test):
-    dut = ResponseScheduler(QPS)
+def run(test, swaps=False):
+    dut = ResponseScheduler(QPS, swaps=swaps)
 
     async def testbench(ctx):
         ctx.set(dut.answered_o.ready, 1)
@@ -133,6 +134,23 @@ def test_answers_do_not_wait():
         assert await served(ctx, dut, 1) == 1
 
     run(test)
+
+
+def test_save_waits_until_the_last_answer_is_counted():
+    """The acknowledger has it already, but releases and a turn go before it here."""
+
+    async def test(ctx, dut, user):
+        await send_all(ctx, dut.release, [{"qp": 1}])
+        await user.turn(ctx)
+        await user.end(ctx)
+        ctx.set(dut.answered_i.payload, {"qp": 1, "last": 1})
+        ctx.set(dut.answered_i.valid, 1)
+        await send_all(ctx, dut.release, [{"qp": 3}, {"qp": 3}, {"qp": 3}])
+        ctx.set(dut.free, 1)
+        await send_all(ctx, dut.release, [{"qp": 1, "token": 1, "passage": Passage.SAVE}])
+        assert await served(ctx, dut, 1) == 1
+
+    run(test, swaps=True)
 
 
 def test_token_withdraws_answer():
