@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import os
 import random
 import time
 
@@ -170,7 +169,7 @@ class Endpoint:
         with contextlib.ExitStack() as stack:
             self._events = stack.enter_context(CompChannel(context)) if events else None
             if events:
-                os.set_blocking(self._events.fd, False)
+                self._events.blocking = False
             completions = qps * send_depth + (1 if shared else qps) * recv_depth
             self._cq = stack.enter_context(CQ(context, completions, channel=self._events))
             pd = stack.enter_context(PD(context))

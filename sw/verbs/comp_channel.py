@@ -10,13 +10,18 @@ __all__ = ["CompChannel"]
 
 
 class CompChannel(PyverbsCM):
-    """Delivers completion events of the CQs made with it."""
+    """Delivers completion events of the CQs made with it.
+
+    ``blocking``, Verbena's own, may be set to False: then who takes an event does not wait, but is told EAGAIN if there
+    is none after a short while of the device's time. No file is needed for that, and so no thread gives time.
+    """
 
     _rank = 4
 
     def __init__(self, context):
         super().__init__(context)
         self.context = context
+        self.blocking = True
         self._events = EventQueue()  # weak references to CQs
         self._opened()
 
@@ -37,12 +42,12 @@ class CompChannel(PyverbsCM):
         """Waits for an event and returns its CQ, which must acknowledge it (:meth:`CQ.ack_events`).
 
         EDEADLK if none can come any more (:func:`.waiting.wait_for`); an event of another CQ than ``expected_cq`` is an
-        error. EAGAIN if there is none and :attr:`fd` does not block.
+        error. EAGAIN if there is none and ``blocking`` is False, or :attr:`fd` does not block.
         """
         bury()
         self._check_open()
         failed = "Failed to get CQ event"
-        if self._events.blocking:
+        if self.blocking and self._events.blocking:
             cq = wait_for(self.context._adapter, lambda: bool(self._events), self._take, failed)
         else:
             cq = glance(self.context._adapter, self._take, failed)

@@ -55,6 +55,13 @@ def test_nothing_stays_of_one_that_cannot_be(context):
     assert (len(adapter.qps), len(adapter.cqs), len(adapter.regions.by_index), adapter.pds) == before
 
 
+def test_events_need_no_file(context):
+    """With one a thread would give time by the wall's clock, and no seed would repeat a run."""
+    with Endpoint(context, 4096, events=True) as end:
+        assert end.poll(1) == []
+        assert not context._adapter.files
+
+
 def test_a_failed_completion_is_told_in_words(context, monkeypatch):
     with Endpoint(context, 4096) as end:
         wc = SimpleNamespace(status=12, vendor_err=3, qp_num=0x40, wr_id=7)

@@ -244,6 +244,16 @@ def test_a_file_that_does_not_block_is_not_waited_for(device, context, channel):
     assert channel.get_cq_event(cq) is cq
 
 
+def test_a_channel_that_does_not_block_needs_no_file(device, context, channel):
+    cq = CQ(context, 4, channel=channel)
+    channel.blocking = False
+    assert "Failed to get CQ event. Errno: 11" in refused(errno.EAGAIN, channel.get_cq_event, cq)
+    assert len(device.advanced) == 1
+    device.script.append(lambda: device.event(COMPLETION, cq._number))
+    assert channel.get_cq_event(cq) is cq
+    assert not context._adapter.files
+
+
 def test_a_queue_that_goes_takes_its_events(device, context, channel):
     cq = CQ(context, 4, channel=channel)
     device.event(COMPLETION, cq._number)
