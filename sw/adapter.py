@@ -25,6 +25,7 @@ from .gids import own_gids
 from .groups import Groups
 from .owner import claim
 from .pkeys import own_pkeys
+from .port import GonePort
 from .qp_numbers import QpNumbers
 from .qp_table import QpTable
 from .reach import Reach
@@ -103,17 +104,22 @@ class Adapter:
         return getattr(self.port, "gone", False)
 
     def close(self):
-        """Gives up the device, which is reset if it is still there, and what it has in host memory; all Contexts are
-        closed.
+        """Gives up the device, which is reset if it is still there, and what it has in host memory. What is left on it
+        says nothing to the device any more: that has another driver, perhaps.
         """
-        watch_events(self, False)
         with self._lock:
-            if self.gone:
-                self.owner.forget()
-            else:
+            if not self.gone:
                 self.control.reset()
                 self.owner.give_up()
+            self.forget()
         self._free_tables()
+
+    def forget(self):
+        """As if the process had been killed: from now on the device is told nothing."""
+        watch_events(self, False)
+        with self._lock:
+            self.owner.forget()
+            self.port = self.control.port = GonePort(self.port)
 
     def _free_tables(self):
         for table in (self.regions, *self.event_rings, self.cq_table, self.qp_table):

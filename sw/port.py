@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 
 from .gids import port_gids
 
-__all__ = ["Port", "addresses", "glass_on", "has_port", "mac_of", "open_port", "port_names", "provide"]
+__all__ = ["GonePort", "Port", "addresses", "glass_on", "has_port", "mac_of", "open_port", "port_names", "provide"]
 
 
 @runtime_checkable
@@ -103,6 +103,29 @@ class Port(Protocol):
         """MAC address of the neighbour with the IPv4 address ``ip``, if it is known without asking the network;
         ``KeyError`` otherwise. ``ip`` may be an IPv6 address, too, a number of more than 32 bits.
         """
+
+
+class GonePort:
+    """What a driver has in the place of a port that it has given up: a device that is gone. Time and memory are those
+    of ``port``.
+    """
+
+    gone = True
+
+    def __init__(self, port):
+        self.name, self.memory, self.time_ns = getattr(port, "name", None), port.memory, port.time_ns
+
+    def read32(self, offset):
+        return 0
+
+    def write32(self, offset, value):
+        pass
+
+    def advance(self, max_cycles):
+        return False
+
+    def unwatch(self, watch):
+        pass
 
 
 _lock = threading.RLock()

@@ -56,33 +56,13 @@ ORDINARY = {"read_latency": 128, "write_latency": 32, "outstanding": 64, "shuffl
 ONE_WAY = {"timeout": 3, "retry_cnt": 1, "rnr_retry": 1, "min_rnr_timer": 1}
 
 
-class Nothing:
-    """The port of a process that is gone."""
-
-    def __init__(self, port):
-        self.name, self.memory = port.name, port.memory
-
-    def read32(self, offset):
-        return 0
-
-    def write32(self, offset, value):
-        pass
-
-    def advance(self, max_cycles):
-        return False
-
-    def unwatch(self, watch):
-        pass
-
-
 def kill(end):
     """What a SIGKILL does to the process of ``end``: nobody says a word to the adapter any more, and the system lets go
     of the lock. The objects stay, so that their memory does.
     """
     adapter = end.context._adapter
-    adapter.owner.forget()
     adapter.port._driver = None
-    adapter.port = Nothing(adapter.port)
+    adapter.forget()
 
 
 def old_memory(end):
@@ -163,7 +143,7 @@ def as_it_was():
     for name in ("sim0", "sim1"):
         port = open_port(name)
         if port._driver is not None:
-            port._driver.owner.forget()
+            port._driver.forget()
             port._driver = None
     gc.collect()
 

@@ -392,6 +392,24 @@ def test_closing_closes_everything(device, context, make_qp):
     refused(errno.EINVAL, context.get_async_event)
 
 
+@pytest.mark.parametrize("ends", ["close", "forget"])
+def test_what_a_driver_leaves_behind_says_nothing_to_the_next(device, make_qp, ends):
+    """A number names something else there by now: a QP that is forgotten must not destroy its successor."""
+    qp, mr = make_qp(), MR(PD(Context(name=device.name)), 64, 0)
+    old = qp.context._adapter
+    getattr(old, ends)()
+    device._driver = None
+    with Context(name=device.name) as context:
+        assert context._adapter is not old
+        said = len(device.writes)
+        old.process_events()
+        assert not old.advance(100)
+        for each in (mr, qp):
+            each.close()
+        qp.context.close()
+        assert device.writes[said:] == []
+
+
 def test_one_context_leaves_the_other_alone(device, context, make_qp):
     qp = make_qp()
     with Context(name="fake0") as other:
