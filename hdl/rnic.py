@@ -697,6 +697,7 @@ class Rnic(wiring.Component):
         connect_signals(m, self._registers, manager, "tick")
         m.d.comb += [
             manager.base.eq(self._registers.qpc_base),
+            manager.waits.eq(self._completions.waits),
             manager.moves.eq(self._completions.moves),
             manager.serving.eq(self._read_atomic_responder.serving),
             manager.timer.eq(send.left),

@@ -46,7 +46,7 @@ class ContextManager(wiring.Component):
     sq, rq, push, slot_sq, slot_rq, slot_push
         Doorbells and pushed words, see :class:`.doorbell_slots.DoorbellSlots`.
     bring, bring_index, bring_create, brought, slot_found, status, wants, grant, done, forget, forget_slot, opens,
-    reports, moves, serving, room, token, closed, closed_qp, event, timer
+    reports, waits, moves, serving, room, token, closed, closed_qp, event, timer
         See :class:`.slot_keeper.SlotKeeper`; ``slot_found`` is its ``slot``.
     attribute_word, attribute_data, attribute_write, attribute_row
         See :class:`.context_words.ContextWords`.
@@ -91,6 +91,7 @@ class ContextManager(wiring.Component):
                 "forget_slot": In(range(slots)),
                 "opens": In(1),
                 "reports": In(1),
+                "waits": In(1),
                 "moves": In(1),
                 "serving": In(1),
                 "room": In(1),
@@ -225,8 +226,8 @@ class ContextManager(wiring.Component):
         # -- Commands.
         wiring.connect(m, keeper.token, wiring.flipped(self.token))
         wiring.connect(m, keeper.event, wiring.flipped(self.event))
-        names = ("bring", "bring_index", "bring_create", "grant", "forget", "forget_slot", "opens", "reports", "moves")
-        connect_signals(m, self, keeper, *names, "serving", "room")
+        names = ("bring", "bring_index", "bring_create", "grant", "forget", "forget_slot", "opens", "reports", "waits")
+        connect_signals(m, self, keeper, *names, "moves", "serving", "room")
         names = ("brought", "status", "wants", "done", "closed", "closed_qp", "count_qp_fetches")
         connect_signals(m, keeper, self, *names)
         m.d.comb += [

@@ -71,8 +71,9 @@ class SlotKeeper(wiring.Component):
         Nothing of the QP in that slot may begin. It stays until ``opens``.
     opens : 1
         Nothing that was reported is still to be done.
-    reports, moves, completed : 1
-        Something has been reported; completions move; of the QP that gives its state away no more will begin.
+    reports, waits, moves, completed : 1
+        Something has been reported; a completion waits; completions move; of the QP that gives its state away
+        no more will begin.
     serving : 1
         READs or atomics of the peer of ``closed_qp`` are released and not answered, as of 2 cycles ago.
     room : 1
@@ -127,6 +128,7 @@ class SlotKeeper(wiring.Component):
                 "closed_qp": Out(12),
                 "opens": In(1),
                 "reports": In(1),
+                "waits": In(1),
                 "moves": In(1),
                 "completed": In(1),
                 "serving": In(1),
@@ -236,7 +238,7 @@ class SlotKeeper(wiring.Component):
             m.d.sync += lost.eq(qp)
             m.next = "LOST"
 
-        m.d.comb += [quiet.begin.eq(~self.completed), quiet.moves.eq(self.moves)]
+        m.d.comb += [quiet.begin.eq(~self.completed), quiet.waits.eq(self.waits), quiet.moves.eq(self.moves)]
         with m.If(self.opens):
             m.d.sync += self.closed.eq(0)
         with m.If(self.forget):

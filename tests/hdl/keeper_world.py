@@ -10,7 +10,7 @@ from streams import shared, unpacked
 from verbena.hdl.abi.commands import CommandStatus, QpAction
 from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.context.directory import Away, Directory
-from verbena.hdl.control.quiet import QUIET
+from verbena.hdl.control.quiet import QUIET, REST
 from verbena.hdl.control.slot_keeper import SlotKeeper
 from verbena.hdl.stream.connections import connect_signals, link
 
@@ -110,7 +110,9 @@ class World:
         self.timer_of = lambda qp: 0
         self.timer, self.phase = 0, 0
         self.past = []  # `closed_qp`
-        self.completed, self.quiet = 1, 0
+        self.completed, self.quiet, self.rest = 1, 0, 0
+        self.rested = False  # no completion waited for so many cycles in a row
+        self.waits = 0  # a completion
         self.stall = 0.3
         self.creating = None
         self.put = self.edges = None
@@ -178,13 +180,16 @@ class World:
         grant = int(self.turn == "granted")
         opens = int(not grant and not self.reported)
         forgets = self.forget is not None and not grant
-        moves = int(self.roll())
+        waits = self.waits or int(rng.random() < 0.1)
+        moves = int(not waits or self.roll())
+        self.waits = waits and not moves
         for name, value in (
             ("grant", grant),
             ("opens", opens),
             ("forget", forgets),
             ("forget_slot", self.forget or 0),
             ("reports", int(self.reported > 0)),
+            ("waits", waits),
             ("moves", moves),
             ("completed", self.completed),
             ("room", self.room),
@@ -277,6 +282,8 @@ class World:
             self.busy = rng.randint(1, 3)
             self.attributes.pop(now.closed_qp)
         self.quiet = self.quiet + moves if self.completed else 0
+        self.rest = self.rest + 1 if self.completed and not waits else 0
+        self.rested = self.completed and (self.rested or self.rest >= REST)
         if "token" in taken:
             token = taken["token"]
             assert (token.qp, now.closed, token.psn) == (now.closed_qp, 1, 0)
@@ -350,7 +357,7 @@ class World:
                 self.rows[qp] = ("here", slot)
             elif known:
                 assert self.slot_of(qp) is not None
-                assert self.quiet >= QUIET - 1
+                assert self.quiet >= QUIET - 1 or self.rested
                 assert (away.timer, away.phase) == (self.timer, self.phase)
                 self.rows[qp] = ("away", self.timer, self.phase)
                 self.log.append(("gone", qp))
