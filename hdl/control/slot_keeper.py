@@ -27,8 +27,8 @@ class SlotKeeper(wiring.Component):
     and its record is written. If any QP has reported something meanwhile it comes back to its slot instead, and opens
     when what was reported is done. A QP that has something to do of which nobody will remind it is wanted at once.
 
-    *A QP comes*: its record is read while another QP leaves. Its attributes are written, the token LOAD goes, the
-    directory tells, and its doorbells ring as the driver's part of its record says.
+    *A QP comes*: its record is read while another QP leaves. The token LOAD goes, its attributes are written, then its
+    owners get their words; the directory tells, and its doorbells ring as the driver's part of its record says.
 
     A job is chosen, and then waits for ``grant``: a command that comes meanwhile is next.
 
@@ -458,15 +458,15 @@ class SlotKeeper(wiring.Component):
                             m.next = "DROP"
             with m.State("ATTRIBUTES"):
                 m.d.comb += [self.attributes_load.eq(1), self.back.eq(1)]
-                m.next = "SETTLE"
-            with m.State("SETTLE"):
-                with m.If(~self.attributes_busy):
-                    m.next = "LOAD"
-            with m.State("LOAD"):
+                m.next = "LOAD"
+            with m.State("LOAD"):  # its owners get their words behind the attributes
                 m.d.comb += [self.token.valid.eq(1), self.token.payload.action.eq(QpAction.LOAD)]
                 with m.If(self.token.ready):
                     ring(target)
                     m.d.comb += self.count_qp_fetches.eq(1)
+                    m.next = "SETTLE"
+            with m.State("SETTLE"):
+                with m.If(~self.attributes_busy):
                     m.next = "PLACE"
             with m.State("PLACE"):
                 m.d.comb += [

@@ -295,7 +295,6 @@ class World:
                 self.timer, self.phase = self.timer_of(self.saved[0]), rng.randrange(4)
             else:
                 assert token.action == QpAction.LOAD
-                assert self.busy == 0
                 assert token.qp not in self.content
                 qp, age = self.given
                 assert age == self.age[qp], "old state"
@@ -344,6 +343,7 @@ class World:
             qp = now.place_index
             if here:
                 assert known
+                assert self.busy == 0
                 if slot not in self.content:
                     assert self.command == (qp, 1)
                     assert qp not in self.rows
