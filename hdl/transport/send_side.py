@@ -265,10 +265,9 @@ class SendSide(wiring.Component):
             connect(m, flipped(self.timers), timers.control)
             connect_signals(m, self, timers, "closed", "closed_qp")
             connect_signals(m, timers, self, "left")
-            m.submodules.in_flight = in_flight = InFlight(c.slots, busy=c.key_operations)
+            m.submodules.in_flight = in_flight = InFlight(c.slots)
             descriptor = requester.packet
-            if c.key_operations:  # one has no TX descriptor
-                connect_signals(m, requester, in_flight, "busy", "busy_qp")
+            connect_signals(m, requester, in_flight, "busy", "busy_qp")
             m.d.comb += [
                 in_flight.enter.eq(
                     descriptor.valid & descriptor.ready & (descriptor.payload.kind == TxDescriptorKind.REQUEST)

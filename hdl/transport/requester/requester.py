@@ -155,7 +155,7 @@ class Requester(wiring.Component):
     local : stream of ``Departed``
         With ``keys``: that went well, and nobody will acknowledge it. ``psn`` is that of the packet before.
     busy, busy_qp : 1, 12
-        With ``keys``: something is done for this QP, which may be an operation. A token behind it waits.
+        With ``swaps``: something is done for this QP. A token behind it waits.
     hold : 1
         Packets enough wait for their payload: a turn that would send is put off, and its QP goes to ``again``
         (:class:`.turn_hold.TurnHold`).
@@ -194,6 +194,7 @@ class Requester(wiring.Component):
         self.keys = keys
         self.wqe_bytes = wqe_bytes
         swap = {"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))}
+        swap |= {"busy": Out(1), "busy_qp": Out(12)}
         super().__init__(
             {
                 "ready": In(stream.Signature(range(qps))),
@@ -232,7 +233,7 @@ class Requester(wiring.Component):
             }
             | (swap if swaps else {})
             | ({"route": Out(stream.Signature(UdRoute))} if gids else {})
-            | (KEY_PORTS | {"busy": Out(1), "busy_qp": Out(12)} if keys else {})
+            | (KEY_PORTS if keys else {})
         )
 
     def _stride(self, attributes):
@@ -271,7 +272,7 @@ class Requester(wiring.Component):
         # -- What there is to do, and what is known of its QP, until it is `done`.
         here, done = fetch.o.payload, Signal()
         qp, event, action, attributes = here.slot, here.item.event, here.item.action, here.attributes
-        if self.keys:
+        if self.swaps:
             m.d.comb += [self.busy.eq(fetch.o.valid), self.busy_qp.eq(qp)]
         state, progress, status = here.states.send, here.states.progress, self.status
         starts = Signal()  # nothing has been sent from the PSN on with which it is to start

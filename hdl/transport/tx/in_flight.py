@@ -20,13 +20,12 @@ class InFlight(wiring.Component):
     Parameters
     ----------
     qps : int
-    busy : bool
-        With ``busy``: what the requester does may last as long as host memory likes, and have no request.
 
     Members
     -------
     busy, busy_qp : 1, 12
-        With ``busy``: something is done for this QP.
+        Something is done for this QP: its request may not have entered yet, or there is none, as an operation on a key
+        has none.
     enter, enter_qp : 1, 12
         Strobe: a request enters.
     done : 1
@@ -35,12 +34,18 @@ class InFlight(wiring.Component):
         Whether this QP has a request there, or is busy, 2 cycles later.
     """
 
-    def __init__(self, qps, *, busy=False):
+    def __init__(self, qps):
         self.qps = qps
-        self.may_be_busy = busy
         super().__init__(
-            {"enter": In(1), "enter_qp": In(12), "done": In(1), "qp": In(12), "some": Out(1)}
-            | ({"busy": In(1), "busy_qp": In(12)} if busy else {})
+            {
+                "busy": In(1),
+                "busy_qp": In(12),
+                "enter": In(1),
+                "enter_qp": In(12),
+                "done": In(1),
+                "qp": In(12),
+                "some": Out(1),
+            }
         )
 
     def elaborate(self, platform):
@@ -61,8 +66,7 @@ class InFlight(wiring.Component):
             done.eq(done + self.done),
             behind.eq(read.data - done),
             all_.eq(entered - done),
+            busy.eq(self.busy & (self.busy_qp == self.qp)),
             self.some.eq((behind < all_) | busy),
         ]
-        if self.may_be_busy:
-            m.d.sync += busy.eq(self.busy & (self.busy_qp == self.qp))
         return m
