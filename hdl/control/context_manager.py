@@ -23,7 +23,7 @@ from ..wire.packet_header import ReceiveHeader
 from .context_words import ContextWords
 from .doorbell_slots import DoorbellSlots
 from .forced_swaps import ForcedSwaps
-from .sections import BLOCKS, COMPLETING, limits
+from .sections import BLOCKS, COMPLETING, SECTIONS, limits
 from .slot_keeper import SlotKeeper
 
 __all__ = ["ContextManager"]
@@ -198,12 +198,13 @@ class ContextManager(wiring.Component):
             store.write_index.eq(keeper.index),
             store.read_index.eq(keeper.index),
         ]
-        m.d.sync += keeper.completed.eq(Cat(store.given[1 + BLOCKS.index(name)] for name in COMPLETING).all())
-        wiring.connect(m, words.saved, store.saved[0])
-        wiring.connect(m, store.loaded[0], words.loaded)
-        for number in range(len(BLOCKS)):
-            wiring.connect(m, wiring.flipped(self.saved[number]), store.saved[number + 1])
-            wiring.connect(m, store.loaded[number + 1], wiring.flipped(self.loaded[number]))
+        m.d.sync += keeper.completed.eq(Cat(store.given[SECTIONS.index(name)] for name in COMPLETING).all())
+        owners = dict(zip(BLOCKS, zip(map(wiring.flipped, self.saved), map(wiring.flipped, self.loaded)), strict=True))
+        owners["attributes"] = words.saved, words.loaded
+        for number, name in enumerate(SECTIONS):
+            saved, loaded = owners[name]
+            wiring.connect(m, saved, store.saved[number])
+            wiring.connect(m, store.loaded[number], loaded)
         for mine, part in (
             (self.read.request, store.read_request),
             (self.read.data, store.read_data),

@@ -27,8 +27,9 @@ class SlotKeeper(wiring.Component):
     and its record is written. If any QP has reported something meanwhile it comes back to its slot instead, and opens
     when what was reported is done. A QP that has something to do of which nobody will remind it is wanted at once.
 
-    *A QP comes*: its record is read while another QP leaves. The token LOAD goes, its attributes are written, then its
-    owners get their words; the directory tells, and its doorbells ring as the driver's part of its record says.
+    *A QP comes*: its record is read while another QP leaves. The token LOAD goes, and its attributes are written
+    while its owners get their words; the directory tells, and its doorbells ring as the driver's part of its record
+    says.
 
     A job is chosen, and then waits for ``grant``: a command that comes meanwhile is next.
 
@@ -459,7 +460,7 @@ class SlotKeeper(wiring.Component):
             with m.State("ATTRIBUTES"):
                 m.d.comb += [self.attributes_load.eq(1), self.back.eq(1)]
                 m.next = "LOAD"
-            with m.State("LOAD"):  # its owners get their words behind the attributes
+            with m.State("LOAD"):
                 m.d.comb += [self.token.valid.eq(1), self.token.payload.action.eq(QpAction.LOAD)]
                 with m.If(self.token.ready):
                     ring(target)
