@@ -17,9 +17,9 @@ __all__ = ["BLOCKS", "COMPLETING", "SECTIONS", "limits"]
 
 SECTIONS = (
     "completer",
-    "attributes",
     "responder",
     "response_receiver",
+    "attributes",
     "acknowledger",
     "read_atomic_responder",
     "sq_fetch",
@@ -28,8 +28,8 @@ SECTIONS = (
     "timers",
 )
 """The sections in their order in a record, in which they are given back: the completer takes the longest, then the ways
-of LOAD to READ/atomic responder and response receiver. Who begins something, as the prefetchers do, has the attributes
-before."""
+of LOAD to READ/atomic responder and response receiver. Attributes come when the tokens of those before them have been
+fetched, since each word that is written makes a stage fetch once more, and before anybody begins something."""
 
 BLOCKS = tuple(name for name in SECTIONS if name != "attributes")
 """The blocks that have state of a QP."""
