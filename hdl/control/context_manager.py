@@ -119,7 +119,7 @@ class ContextManager(wiring.Component):
         m = Module()
         c = self.config
         qps, slots = c.qps, c.slots
-        m.submodules.directory = directory = Directory(qps, slots, 6)
+        m.submodules.directory = directory = Directory(qps, slots, 7)
         m.submodules.packets = packets = PacketSlots(qps, slots)
         m.submodules.sq = sq = DoorbellSlots(PushDoorbell, qps, slots)
         m.submodules.push = push = DoorbellSlots(PushWord, qps, slots, wants=False)
@@ -135,6 +135,7 @@ class ContextManager(wiring.Component):
             link(m, reader.ask, directory.ask[number])
             m.d.comb += reader.answered.eq(directory.answered[number])
             connect_signals(m, directory, reader, "row", "changed")
+        link(m, packets.next_ask, directory.ask[6])
         m.d.comb += [
             directory.write.eq(keeper.place),
             directory.index.eq(keeper.place_index),
@@ -147,7 +148,13 @@ class ContextManager(wiring.Component):
         wiring.connect(m, wiring.flipped(self.header), packets.i)
         wiring.connect(m, packets.o, wiring.flipped(self.slot_header))
         connect_signals(m, packets, self, "slot", "absent")
-        m.d.comb += [keeper.packet.eq(packets.away), keeper.packet_index.eq(packets.index)]
+        m.d.comb += [
+            packets.next_answered.eq(directory.answered[6]),
+            keeper.packet.eq(packets.away),
+            keeper.packet_index.eq(packets.index),
+            keeper.next_packet.eq(packets.next_away),
+            keeper.next_packet_index.eq(packets.next_index),
+        ]
         for part, source, sink in (
             (sq, self.sq, self.slot_sq),
             (rq, self.rq, self.slot_rq),
@@ -195,8 +202,8 @@ class ContextManager(wiring.Component):
         connect_signals(m, keeper, store, "collect", "write", "read", "whole", "back")
         m.d.comb += [
             store.base.eq(self.base),
-            store.write_index.eq(keeper.index),
-            store.read_index.eq(keeper.index),
+            store.write_index.eq(keeper.write_index),
+            store.read_index.eq(keeper.read_index),
         ]
         m.d.sync += keeper.completed.eq(Cat(store.given[SECTIONS.index(name)] for name in COMPLETING).all())
         owners = dict(zip(BLOCKS, zip(map(wiring.flipped, self.saved), map(wiring.flipped, self.loaded)), strict=True))

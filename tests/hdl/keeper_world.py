@@ -20,7 +20,7 @@ DIRECTORY = ("answered", "row", "changed")
 SAMPLED = (
     *("wants", "done", "brought", "slot", "status", "closed", "closed_qp", "place", "place_index", "idle"),
     *("attributes_save", "attributes_load", "attributes_clear"),
-    *("collect", "write", "index", "read", "whole", "back", "count_qp_fetches"),
+    *("collect", "write", "write_index", "read", "read_index", "whole", "back", "count_qp_fetches"),
 )
 STREAMS = ("token", "want", "timers", "event", "sq_ring", "rq_ring")
 
@@ -90,7 +90,7 @@ class World:
         self.turn = "idle"
         self.command, self.result = None, None  # (QP, create)
         self.asks = False  # the command waits for its QP's slot
-        self.packet = None
+        self.packet = self.next_packet = None  # the QPs of one that waits, and of the one behind it
         self.reported = 0
         self.works = None  # slots whose QPs do something; None: all
         self.serving = set()
@@ -195,6 +195,8 @@ class World:
             ("room", self.room),
             ("packet", int(self.packet is not None)),
             ("packet_index", self.packet or 0),
+            ("next_packet", int(self.rows.get(self.next_packet, ("here",))[0] == "away")),
+            ("next_packet_index", self.next_packet or 0),
             ("full", self.full),
             ("wake", self.wake),
             ("writing", int(self.writing > 0)),
@@ -323,16 +325,21 @@ class World:
         if now.write:
             assert self.full
             assert self.writing == 0
-            assert now.index == self.saved[0]
-            self.leaving, self.written, self.writing, self.failed = self.saved, now.index, rng.randint(2, 40), False
-            self.log.append(("write", now.index))
+            assert now.write_index == self.saved[0]
+            self.leaving, self.written, self.writing, self.failed = (
+                self.saved,
+                now.write_index,
+                rng.randint(2, 40),
+                False,
+            )
+            self.log.append(("write", now.write_index))
         if now.read:
             assert self.reading == 0
-            assert not (self.writing and self.written == now.index)
-            self.reads, self.reading = (now.index, now.whole), rng.randint(2, 40)
-            value = self.driver[now.index] & 0xFFFF
+            assert not (self.writing and self.written == now.read_index)
+            self.reads, self.reading = (now.read_index, now.whole), rng.randint(2, 40)
+            value = self.driver[now.read_index] & 0xFFFF
             ctx.set(dut.doorbells, {"sq_producer": value, "rq_producer": value ^ 0xFFFF})
-            self.log.append(("read" if now.whole else "peek", now.index))
+            self.log.append(("read" if now.whole else "peek", now.read_index))
         if now.back:
             assert self.reading == 0
             assert not self.bad
@@ -394,7 +401,9 @@ class World:
         if took:
             self.wanted.pop(0)
         if self.packet is not None and self.rows.get(self.packet, ("here",))[0] == "here":
-            self.packet = None
+            self.packet, self.next_packet = self.next_packet, None
+            if self.rows.get(self.packet, ("here",))[0] == "here":
+                self.packet = None
         if self.forced and rest[2]:
             self.evicted.append((self.evict, bool(rest[3])))
             self.evict = None
