@@ -29,7 +29,7 @@ class RingHalt(wiring.Component):
     qps, reads : int
         QPs, and most reads in flight.
     swaps : bool
-        SAVE and LOAD are done as RESET is. With ``later`` and ``to``.
+        SAVE and LOAD are done as RESET is. With ``later``, ``to`` and ``empty``.
 
     Members
     -------
@@ -37,6 +37,8 @@ class RingHalt(wiring.Component):
         RESET stops the ring and sets its indices to 0; the token is taken when that is done. Others are just taken.
     later, to : 1, 16
         SAVE or LOAD is not to be done yet; to which index LOAD, or whatever else is done as RESET, sets the ring.
+    empty : 1
+        No read of the token's ring is in flight: nobody waits for reads.
     rewind : stream of ``RingIndex``
         Stops the ring and sets its indices; taken when that is done. Goes before a RESET.
     rewound : stream of ``RingIndex``
@@ -98,7 +100,7 @@ class RingHalt(wiring.Component):
                 "drop": Out(1),
                 "evicting": Out(1),
             }
-            | ({"later": In(1), "to": In(16)} if swaps else {})
+            | ({"later": In(1), "to": In(16), "empty": In(1)} if swaps else {})
         )
 
     def elaborate(self, platform):
@@ -147,6 +149,9 @@ class RingHalt(wiring.Component):
                 give_up()
             with m.State("CLEAN"):
                 m.d.sync += left.eq(self.level - self.pop)
+                if self.swaps:
+                    with m.If(resetting & self.empty):
+                        m.d.sync += left.eq(0)
                 with m.If(self.clean):
                     m.next = "DRAIN"
                 give_up()

@@ -561,6 +561,7 @@ class RingPrefetcher(wiring.Component):
             indices.then.eq(swap.then),
             halt.later.eq(swap.later),
             halt.to.eq(swap.then.consumed),
+            halt.empty.eq(swap.loads & ~pointing),  # SAVE has waited for the slot's reads
         ]
         wiring.connect(m, swap.saved, wiring.flipped(self.saved))
         wiring.connect(m, wiring.flipped(self.loaded), swap.loaded)

@@ -7,10 +7,12 @@ from verbena.hdl.queue.ring_halt import CALM, RingHalt
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(150, marks=pytest.mark.slow)])
-def test_steps(count):
-    """Random neighbours: indices are set only when the reads that were in flight are back, and it may be."""
+@pytest.mark.parametrize("swaps", [False, True])
+def test_steps(swaps, count):
+    """Random neighbours: indices are set only when the reads that were in flight are back, and it may be. For those of
+    a ring that has none nobody waits."""
     rng = make_rng()
-    dut = RingHalt(8, 16)
+    dut = RingHalt(8, 16, swaps=swaps)
     done = {"reset": 0, "rewind": 0}
 
     async def testbench(ctx):
@@ -19,6 +21,9 @@ def test_steps(count):
             resets, rewinds = rng.choice([(1, 0), (0, 1), (1, 1)])
             reset_qp, qp, index = rng.randrange(8), rng.randrange(8), rng.randrange(1 << 16)
             ctx.set(dut.control.payload, {"qp": reset_qp, "action": QpAction.RESET})
+            empty = swaps and rng.random() < 0.5
+            if swaps:
+                ctx.set(dut.empty, empty)
             ctx.set(dut.control.valid, resets)
             ctx.set(dut.rewind.payload, {"qp": qp, "index": index})
             ctx.set(dut.rewind.valid, rewinds)
@@ -60,7 +65,7 @@ def test_steps(count):
                         assert ctx.get(dut.index) == (index if now_rewinds else 0)
                     assert ctx.get(dut.reset) == (set_ and not now_rewinds)
                     if old is None and clean and time > 0:
-                        old = level
+                        old = 0 if empty and not now_rewinds else level
                     if old:
                         old -= pop
                     level -= pop
