@@ -13,6 +13,7 @@ from ..queue.wqe_fetcher import RingPrefetcher
 from ..stream.arbiter import FirstArbiter
 from ..stream.connections import connect_signals, connect_via, link
 from ..stream.fifo import Queue
+from ..stream.in_flight import InFlight
 from ..stream.packet import PacketBeat
 from ..stream.ready import ReadyQueue
 from ..stream.slice import Slice
@@ -25,13 +26,15 @@ from .receive.layouts import ReadProgress, ReceivedResponse
 from .requester.requester import Requester
 from .requester.requester_outputs import Reply
 from .timers.timers import Timers
-from .tx.in_flight import InFlight
 from .tx.transmit_merge import Source, TransmitMerge
 
 __all__ = ["PARTS", "SendSide", "send_side_members"]
 
 PARTS = ("requester", "response_receiver", "completer", "timers", "sq_fetch")
 """Those with state of a QP."""
+
+REQUEST_BITS = 16
+"""Of a request's number, see :class:`verbena.hdl.stream.in_flight.InFlight`."""
 
 
 def send_side_members(data_width):
@@ -265,7 +268,7 @@ class SendSide(wiring.Component):
             connect(m, flipped(self.timers), timers.control)
             connect_signals(m, self, timers, "closed", "closed_qp")
             connect_signals(m, timers, self, "left")
-            m.submodules.in_flight = in_flight = InFlight(c.slots)
+            m.submodules.in_flight = in_flight = InFlight(c.slots, REQUEST_BITS)
             descriptor = requester.packet
             connect_signals(m, requester, in_flight, "busy", "busy_qp")
             m.d.comb += [

@@ -1,4 +1,4 @@
-"""Which queue pairs have requests between the requester and the wire."""
+"""Which queue pairs have something on its way."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import memory, wiring
@@ -6,36 +6,36 @@ from amaranth.lib.wiring import In, Out
 
 __all__ = ["InFlight"]
 
-NUMBER_BITS = 16
-"""Of a request's number: many more than there are requests under way, so an old one is rarely taken for one of them."""
-
 
 class InFlight(wiring.Component):
-    """Says which queue pairs have requests in the transmit path, and whom the requester does something for.
+    """Says which queue pairs have items on a path that all leave in their order, and whom its entry works for.
 
-    It numbers the requests that enter the transmit path, and counts those that are done, in their order. A QP whose
-    last number is not counted yet has a request there. A reset, or 65,536 requests of others, may make it say so of a
-    QP that has none; who asks must bear to wait in vain until all that is under way is done.
+    It numbers the items that enter, and counts those that are done. A QP whose last number is not counted yet has an
+    item there. A reset, or 2 ** ``bits`` items of others, may make it say so of a QP that has none; who asks must bear
+    to wait in vain until all that is under way is done.
 
     Parameters
     ----------
     qps : int
+    bits : int
+        Of an item's number: there are many more numbers than items under way, so an old one is rarely taken for one of
+        them.
 
     Members
     -------
     busy, busy_qp : 1, 12
-        Something is done for this QP: its request may not have entered yet, or there is none, as an operation on a key
-        has none.
+        Something is done for this QP, of which an item may come.
     enter, enter_qp : 1, 12
         Strobe: a request enters.
     done : 1
         Strobe: the oldest one is done, whatever became of it.
     qp, some : 12, 1
-        Whether this QP has a request there, or is busy, 2 cycles later.
+        Whether this QP has an item there, or is busy, 2 cycles later.
     """
 
-    def __init__(self, qps):
+    def __init__(self, qps, bits):
         self.qps = qps
+        self.bits = bits
         super().__init__(
             {
                 "busy": In(1),
@@ -50,10 +50,10 @@ class InFlight(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.numbers = numbers = memory.Memory(shape=NUMBER_BITS, depth=self.qps, init=[])
+        m.submodules.numbers = numbers = memory.Memory(shape=self.bits, depth=self.qps, init=[])
         write, read = numbers.write_port(), numbers.read_port(domain="comb")
-        entered, done = Signal(NUMBER_BITS), Signal(NUMBER_BITS)
-        behind, all_ = Signal(NUMBER_BITS), Signal(NUMBER_BITS)  # of those under way
+        entered, done = Signal(self.bits), Signal(self.bits)
+        behind, all_ = Signal(self.bits), Signal(self.bits)  # of those under way
         busy = Signal()
         m.d.comb += [
             write.addr.eq(self.enter_qp),

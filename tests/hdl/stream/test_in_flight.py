@@ -1,7 +1,7 @@
-"""Who has requests between requester and wire."""
+"""Who has something on its way."""
 
 from streams import make_rng, simulate
-from verbena.hdl.transport.tx.in_flight import InFlight
+from verbena.hdl.stream.in_flight import InFlight
 
 QPS = 8
 
@@ -9,7 +9,7 @@ QPS = 8
 def test_random():
     """It says so of each QP that has some, or for which something is done, and of no other since the last reset."""
     rng = make_rng()
-    dut = InFlight(QPS)
+    dut = InFlight(QPS, 16)
 
     async def testbench(ctx):
         under_way, history, asked, last = [], [], [], {}
