@@ -335,6 +335,7 @@ class World:
             self.log.append(("write", now.write_index))
         if now.read:
             assert self.reading == 0
+            assert not now.write
             assert not (self.writing and self.written == now.read_index)
             self.reads, self.reading = (now.read_index, now.whole), rng.randint(2, 40)
             value = self.driver[now.read_index] & 0xFFFF
