@@ -27,7 +27,7 @@ from .dma.engine import DmaEngine
 from .dma.structure import link_by_words
 from .ethernet.arp_icmp import ArpIcmp, Service
 from .memory.access import AccessUnit
-from .memory.key_operations import KeyOperations
+from .memory.key_operations import KeyOperations, KeyRequest
 from .queue.completion import CompletionWriter
 from .queue.event import EventWriter
 from .queue.fetch_link import link_fetcher
@@ -629,12 +629,11 @@ class Rnic(wiring.Component):
     def _keys(self, m):
         """Who changes the table of keys."""
         keys, dma, registers = self._key_operations, self._dma, self._registers
-        for client, request, result in (
-            (self._send, keys.send, keys.sent),
-            (self._acknowledger, keys.receive, keys.received),
-        ):
-            link(m, client.operation, request)
-            link(m, result, client.operated)
+        # What a send queue asks for waits here for an operation of the peer: the requester goes on.
+        connect_via(m, "key_request_slice", Slice(KeyRequest), self._send.operation, keys.send)
+        link(m, keys.sent, self._send.operated)
+        link(m, self._acknowledger.operation, keys.receive)
+        link(m, keys.received, self._acknowledger.operated)
         link(m, self._commands.invalidate, keys.command)
         link(m, keys.invalidate, self._access.invalidate)
         connect_via(m, "key_read_slice", Slice(ReadRequest), keys.read, dma.key_read.request)

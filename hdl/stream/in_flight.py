@@ -1,6 +1,6 @@
 """Which queue pairs have something on its way."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -20,10 +20,12 @@ class InFlight(wiring.Component):
     bits : int
         Of an item's number: there are many more numbers than items under way, so an old one is rarely taken for one of
         them.
+    works : int
+        How much may be done at a time of which an item may come.
 
     Members
     -------
-    busy, busy_qp : 1, 12
+    busy, busy_qp : arrays of ``works``, of 1 and 12
         Something is done for this QP, of which an item may come.
     enter, enter_qp : 1, 12
         Strobe: a request enters.
@@ -33,13 +35,14 @@ class InFlight(wiring.Component):
         Whether this QP has an item there, or is busy, 2 cycles later.
     """
 
-    def __init__(self, qps, bits):
+    def __init__(self, qps, bits, *, works=1):
         self.qps = qps
         self.bits = bits
+        self.works = works
         super().__init__(
             {
-                "busy": In(1),
-                "busy_qp": In(12),
+                "busy": In(1).array(works),
+                "busy_qp": In(12).array(works),
                 "enter": In(1),
                 "enter_qp": In(12),
                 "done": In(1),
@@ -66,7 +69,7 @@ class InFlight(wiring.Component):
             done.eq(done + self.done),
             behind.eq(read.data - done),
             all_.eq(entered - done),
-            busy.eq(self.busy & (self.busy_qp == self.qp)),
+            busy.eq(Cat(here & (qp == self.qp) for here, qp in zip(self.busy, self.busy_qp, strict=True)).any()),
             self.some.eq((behind < all_) | busy),
         ]
         return m

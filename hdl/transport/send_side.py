@@ -194,10 +194,11 @@ class SendSide(wiring.Component):
         m.submodules.timers = timers = Timers(c.slots, swaps=c.swaps)
 
         # -- Doorbell, fetch, turn.
-        m.submodules.turns = turns = FirstArbiter(range(c.slots), 3)
+        m.submodules.turns = turns = FirstArbiter(range(c.slots), 4 if c.key_operations else 3)
         connect(m, flipped(self.doorbell), fetcher.doorbell)
         connect(m, flipped(self.push), fetcher.push)
-        for source, turn in zip((fetcher.arrived, completer.ready, requester.again), turns.i):
+        resumed = (requester.resumed,) if c.key_operations else ()
+        for source, turn in zip((fetcher.arrived, completer.ready, *resumed, requester.again), turns.i, strict=True):
             link(m, source, turn)
         connect_via(m, "scheduler", ReadyQueue(c.slots), turns.o, requester.ready)
         link_fetcher(m, "sq", fetcher, requester, flipped(self.sq), c.data_width)
@@ -268,9 +269,13 @@ class SendSide(wiring.Component):
             connect(m, flipped(self.timers), timers.control)
             connect_signals(m, self, timers, "closed", "closed_qp")
             connect_signals(m, timers, self, "left")
-            m.submodules.in_flight = in_flight = InFlight(c.slots, REQUEST_BITS)
+            works = [(requester.busy, requester.busy_qp)]
+            if c.key_operations:  # one has no TX descriptor
+                works.append((requester.operating, requester.operating_qp))
+            m.submodules.in_flight = in_flight = InFlight(c.slots, REQUEST_BITS, works=len(works))
             descriptor = requester.packet
-            connect_signals(m, requester, in_flight, "busy", "busy_qp")
+            for number, (busy, qp) in enumerate(works):
+                m.d.comb += [in_flight.busy[number].eq(busy), in_flight.busy_qp[number].eq(qp)]
             m.d.comb += [
                 in_flight.enter.eq(
                     descriptor.valid & descriptor.ready & (descriptor.payload.kind == TxDescriptorKind.REQUEST)

@@ -36,6 +36,7 @@ from verbena.sw.verbs.libibverbs_enums import (
     ibv_event_type,
     ibv_qp_attr_mask,
     ibv_qp_type,
+    ibv_send_flags,
     ibv_wc_flags,
     ibv_wc_opcode,
 )
@@ -43,6 +44,43 @@ from verbena.sw.verbs.mr import MR, MW, MWBind, MWBindInfo
 from verbena.sw.verbs.pd import PD
 from verbena.sw.verbs.qp import QPAttr
 from verbena.sw.verbs.wr import SGE, SendWR
+
+# -- Beside others.
+
+
+@pytest.mark.parametrize("operations", [1, 3])
+def test_others_go_on_while_keys_are_changed(operations):
+    """What other queue pairs send passes operations that wait for host memory, of several queue pairs; these are
+    complete later, all of them, and what is behind each behind it."""
+    with two_ends(qps=operations + 1) as (a, b):
+        fill(b, 2)
+        windows = [MW(b.pd, 1) for _ in range(operations)]
+        inline = ibv_send_flags.IBV_SEND_SIGNALED | ibv_send_flags.IBV_SEND_INLINE
+        send(b, OP.IBV_WR_RDMA_WRITE, [sge(b, 0, 8)], remote=(a, 0), flags=inline, qp=b.qps[-1])
+        success(b.cq)
+        port = world().adapters[1]
+        port.set_memory(read_latency=8000, write_latency=32)
+        try:
+            for number, window in enumerate(windows):
+                bind(b, window, 0, 4096, wr_id=number, qp=b.qps[number])
+                send(b, OP.IBV_WR_RDMA_WRITE, [sge(b, 0, 8)], remote=(a, 8), wr_id=9, flags=inline, qp=b.qps[number])
+            settle(1000)
+            for _ in range(5):
+                start = world().cycles
+                send(b, OP.IBV_WR_RDMA_WRITE, [sge(b, 0, 8)], remote=(a, 0), flags=inline, wr_id=5, qp=b.qps[-1])
+                assert success(b.cq).wr_id == 5
+                assert world().cycles - start < 4000
+            done = completions(b.cq, 2 * operations)
+        finally:
+            port.set_memory(read_latency=128, write_latency=32)
+        assert [wc.status for wc in done] == [W.IBV_WC_SUCCESS] * len(done)
+        for number in range(operations):
+            own = [wc.wr_id for wc in done if wc.qp_num == b.qps[number].qp_num]
+            assert own == [number, 9]
+        for window in windows:
+            write(a, window.rkey, b.mr.buf + 100, 50)
+            success(a.cq)
+
 
 # -- Regions.
 

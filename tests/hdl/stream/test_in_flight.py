@@ -1,15 +1,17 @@
 """Who has something on its way."""
 
+import pytest
 from streams import make_rng, simulate
 from verbena.hdl.stream.in_flight import InFlight
 
 QPS = 8
 
 
-def test_random():
+@pytest.mark.parametrize("works", [1, 2])
+def test_random(works):
     """It says so of each QP that has some, or for which something is done, and of no other since the last reset."""
     rng = make_rng()
-    dut = InFlight(QPS, 16)
+    dut = InFlight(QPS, 16, works=works)
 
     async def testbench(ctx):
         under_way, history, asked, last = [], [], [], {}
@@ -26,11 +28,12 @@ def test_random():
                 ctx.set(signal, value)
             asked.append(qp)
             history.append(set(under_way))
-            works, busy_qp = rng.random() < 0.5, rng.randrange(QPS)
-            ctx.set(dut.busy, works)
-            ctx.set(dut.busy_qp, busy_qp)
-            if works:
-                history[-1].add(busy_qp)
+            for number in range(works):
+                busy, busy_qp = rng.random() < 0.5, rng.randrange(QPS)
+                ctx.set(dut.busy[number], busy)
+                ctx.set(dut.busy_qp[number], busy_qp)
+                if busy:
+                    history[-1].add(busy_qp)
             await ctx.tick()
             if done:
                 under_way.pop(0)
