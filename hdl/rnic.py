@@ -284,7 +284,7 @@ class Rnic(wiring.Component):
                 writers={"cqe": c.unanswered}
                 | dict.fromkeys(self._each_event_queue("eqe"), EVENTS)
                 | ({"qpc_write": RECORD_WRITES} if c.swaps else {})
-                | ({"key_write": 2} if c.key_operations else {}),
+                | ({"key_write": 4} if c.key_operations else {}),
                 bursts=c.unanswered,
                 atomics=c.atomics_in_flight if c.atomics else 0,
                 address_width=c.address_width,
@@ -636,6 +636,7 @@ class Rnic(wiring.Component):
         link(m, keys.received, self._acknowledger.operated)
         link(m, self._commands.invalidate, keys.command)
         link(m, keys.invalidate, self._access.invalidate)
+        m.d.comb += self._access.hold.eq(keys.hold)
         connect_via(m, "key_read_slice", Slice(ReadRequest), keys.read, dma.key_read.request)
         link(m, dma.key_read.data, keys.fill)
         connect_via(m, "key_write_slice", Slice(ReadRequest), keys.write, dma.key_write.request)
