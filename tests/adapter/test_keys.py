@@ -27,6 +27,7 @@ from key_ends import (
 )
 from streams import make_rng
 from verbena.hdl.abi.cqe import Syndrome
+from verbena.hdl.memory.key_operations import KEPT
 from verbena.sim.model import rnic
 from verbena.sim.ports import Faults
 from verbena.sim.world import World
@@ -80,6 +81,43 @@ def test_others_go_on_while_keys_are_changed(operations):
         for window in windows:
             write(a, window.rkey, b.mr.buf + 100, 50)
             success(a.cq)
+
+
+def test_others_are_received_while_a_key_is_invalidated():
+    """A SEND takes away a key whose entry has to be read, which takes long: what comes for another queue pair is
+    answered meanwhile, and what comes behind the SEND later."""
+    with two_ends(qps=2) as (a, b):
+        fill(a, 1)
+        region, others = FastMR(b.pd, 1), []
+        region.map(b.mr.buf, 4096)
+        register(b, region)
+        success(b.cq)
+        while not others or others[-1].handle % KEPT != region.handle % KEPT:  # until another one has its place
+            others.append(FastMR(b.pd, 1))
+            others[-1].map(b.mr.buf, 4096)
+            register(b, others[-1])
+            success(b.cq)
+        write(a, b.mr.rkey, b.mr.buf, 8, qp=a.qps[1])
+        success(a.cq)
+        recv(b, [sge(b, 60000, 8)])
+        settle(2000)
+        port = world().adapters[1]
+        port.set_memory(read_latency=8000, write_latency=32)
+        try:
+            send_inv(a, region.rkey, [sge(a, 0, 8)], wr_id=1, qp=a.qps[0])
+            write(a, b.mr.rkey, b.mr.buf, 8, wr_id=2, qp=a.qps[0])
+            settle(1500)
+            for _ in range(3):
+                start = world().cycles
+                write(a, b.mr.rkey, b.mr.buf, 8, wr_id=5, qp=a.qps[1])
+                assert success(a.cq).wr_id == 5
+                assert world().cycles - start < 2000
+            assert entry_of(b, region)["valid"]
+            assert [wc.wr_id for wc in completions(a.cq, 2)] == [1, 2]
+        finally:
+            port.set_memory(read_latency=128, write_latency=32)
+        assert not entry_of(b, region)["valid"]
+        assert success(b.cq).imm_data == region.rkey
 
 
 # -- Regions.
