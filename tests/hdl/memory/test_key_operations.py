@@ -329,6 +329,41 @@ def test_a_write_that_fails_is_told(step):
     simulate(dut, bench, background=background, seed=rng.seed_value)
 
 
+def test_a_window_that_is_bound_anew():
+    """Its old entry is cleared, and nobody is kept from reading entries while accesses still go by it; the new words
+    are written when that is over."""
+    rng = make_rng()
+    dut, host, entries, memory, _ = world_of(64, rng)
+    address = 0x7000_0000
+    common = {"valid": 1, "pd": 1, "access": 31, "address": address}
+    entries[2] = MPT.unpack(MPT.pack(kind=KeyKind.REGION, variant=9, length=1 << 20, log_page_size=12, **common))
+    entries[3] = MPT.unpack(MPT.pack(kind=KeyKind.WINDOW, variant=1, length=100, log_page_size=12, **common))
+    for index in (2, 3):
+        host.store(MPT_BASE + MPT.size * index, MPT.pack(**entries[index]))
+
+    async def bench(ctx):
+        await configure(ctx, dut)
+        asked = {"operation": BIND, "key": 0x302, "old": 1, "region": 0x209, "pd": 1, "access": 2}
+        await send_all(ctx, dut.send, [asked | {"address": address + 4096, "length": 50}], rng)
+        change = await asked_for(ctx, dut.invalidate)
+        assert (change.index, change.unseen, change.entry.valid, change.entry.address) == (3, 0, 1, address + 4096)
+        await ctx.tick().repeat(100)
+        assert not ctx.get(dut.hold)
+        now = host.entry(3)
+        assert (now["valid"], now["variant"], now["address"]) == (0, 1, address)
+        ctx.set(dut.invalidate.ready, 1)
+        await ctx.tick()
+        ctx.set(dut.invalidate.ready, 0)
+        (got,) = await receive_all(ctx, dut.sent, 1, rng)
+        assert got.status == AccessStatus.OK
+        now = host.entry(3)
+        assert (now["valid"], now["variant"], now["address"], now["length"]) == (1, 2, address + 4096, 50)
+        assert not ctx.get(dut.hold)
+
+    background = [server(host, dut.read, dut.fill, rng, memory.latency), memory.writes, memory.answers]
+    simulate(dut, bench, background=background, seed=rng.seed_value)
+
+
 def test_three_clients_at_once():
     """Each is served, one operation at a time; the command block's are passed on as they are."""
     rng = make_rng()
