@@ -95,8 +95,9 @@ class Acknowledger(wiring.Component):
         Strobe: a request was refused, or came behind a refused one; RNR NAKs included.
     operation : stream of ``KeyRequest``; operated : stream of ``KeyResult``
         With ``keys``: the key of a SEND with invalidate is made invalid when its payload is there, before it is
-        answered or completed. Its job waits aside meanwhile, 1 job at a time: jobs of other QPs go on, but for those
-        that have a key, and what is answered, too. If it fails, it is as if its run were refused because of that key.
+        answered or completed. Its job waits aside meanwhile, 1 job at a time: jobs of other QPs go on, until one comes
+        of its own QP, or another one that has a key; what is answered goes on, too. If it fails, it is as if its run
+        were refused because of that key.
     saved, loaded : streams of ``SavedWord`` and of words
         With ``swaps``: a QP's row, one word.
     """
