@@ -1,0 +1,82 @@
+"""What each switch of ``Config`` costs on an ECP5: ``python -m verbena.boards.area_switches``.
+
+Each row is the standard engine with one thing changed, or several; yosys makes the whole of it, in the harness of
+``make area``. Nothing is placed. A row stays in the file until it is made anew.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from verbena.hdl.config import Config
+from verbena.sw.tools.command import command_line
+
+from .area import synthesize, write_design
+from .depth import deepest
+from .progress import Stages
+from .tools import BuildError
+
+__all__ = ["NAMED", "ROWS", "main", "measure", "table"]
+
+GIDS = {"ipv6": True, "roce_v1": True, "multicast": True}
+EVENTS = {"event_queues": 4, "cq_moderation": True, "interrupt_moderation": True}
+KEYS = {"key_operations": True, "physical": True}
+ALL = {"srqs": 16, "raw_packets": True, "wqe_bytes": 512}
+
+NAMED = {"standard": {}, "RC alone": {"uc": False, "ud": False}, "everything": ALL | GIDS | EVENTS | KEYS}
+SMALLER = {"uc": False, "ud": False, "atomics": False, "requests": False, "qps": 64, "slots": 16, "cqs": 16}
+SINGLE = (
+    SMALLER | ALL | KEYS | EVENTS | {"ipv6": True, "headers": 64, "address_width": 32, "memory_latency": 32}
+).items()
+CHANGES = [{name: value} for name, value in SINGLE] + [{"ipv6": True, name: True} for name in ("roce_v1", "multicast")]
+
+ROWS = NAMED | {", ".join(f"{name}={value}" for name, value in each.items()): each for each in CHANGES}
+"""What is changed in each row, by its name."""
+
+
+def measure(changes, folder):
+    """Cells of the standard engine with ``changes``, and how many LUTs are between two registers (``levels``)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_design(Config(**changes), folder)
+    cells = synthesize(folder)
+    module = json.loads((folder / "top.json").read_text())["modules"]["top"]
+    return cells | {"levels": deepest(module, 1)["paths"][0]["levels"]}
+
+
+def table(results):
+    """Lines of Markdown: what ``NAMED`` rows take, and what each other one takes more than the standard."""
+    yield "| | LUT4 | sites | block RAMs | levels |\n|---|---:|---:|---:|---:|"
+    for name, row in results.items():
+        form, base = ("{:,}", {}) if name in NAMED else ("{:+,}", results["standard"])
+        counts = (form.format(row[kind] - base.get(kind, 0)) for kind in ("lut4", "lut4_sites", "bram"))
+        yield f"| {name if name in NAMED else f'`{name}`'} | {' | '.join(counts)} | {row['levels']} |"
+
+
+@command_line
+def main(argv=None):
+    parser = argparse.ArgumentParser(prog="python -m verbena.boards.area_switches", description=__doc__.split(":")[0])
+    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose names have this")
+    parser.add_argument("--output", type=Path, default=Path("build/area_switches.json"))
+    args = parser.parse_args(argv)
+    results = json.loads(args.output.read_text()) if args.output.exists() else {}
+    wanted = [name for name in ROWS if args.only in name]
+    if "standard" not in results:
+        wanted = ["standard", *(name for name in wanted if name != "standard")]
+    for name in wanted:
+        say = Stages(name)
+        say("synthesizing")
+        try:
+            results[name] = measure(ROWS[name], args.output.parent / "area_switches")
+        except BuildError as error:
+            print(error, file=sys.stderr)
+            return 1
+        results = {each: results[each] for each in ROWS if each in results}
+        args.output.write_text(json.dumps(results, indent=1) + "\n")
+        say("done")
+    print("\n".join(table(results)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
