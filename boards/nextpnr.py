@@ -41,7 +41,7 @@ def progress(line):
     return next((stage for words, stage in STAGES.items() if words in line), None)
 
 
-def run_nextpnr(folder, arguments, heard=None):
+def run_nextpnr(folder, arguments, heard=lambda line: None):
     """Runs nextpnr in ``folder``, as :func:`.tools.run_tool` does; ``arguments`` name files there only.
 
     YoWASP's sees no other folder, unless ``YOWASP_MOUNT`` says so: the names of those that it sees are in its memory,

@@ -3,14 +3,9 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 __all__ = ["BuildError", "program", "run_tool", "stop_tools"]
-
-LOOK = 1.0
-"""Seconds between two looks at what a program says."""
-
 
 _running = set()
 
@@ -24,7 +19,7 @@ def program(tool):
     return os.environ.get(tool.upper().replace("-", "_")) or str(Path(sys.executable).with_name(f"yowasp-{tool}"))
 
 
-def run_tool(tool, arguments, folder, log, heard=None, environment=None):
+def run_tool(tool, arguments, folder, log, heard=lambda line: None, environment=None):
     """Runs ``tool``, as :func:`program` finds it, in ``folder``, and leaves what it says in the file ``log`` there.
 
     ``heard`` is called with each line of that while the program runs; ``environment`` is the program's, by default
@@ -32,24 +27,24 @@ def run_tool(tool, arguments, folder, log, heard=None, environment=None):
     call, such as Ctrl-C, ends the program.
     """
     path, command = folder / log, [program(tool), *arguments]
-    with path.open("w") as file:
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+    with path.open("w", buffering=1) as file:
         try:
-            process = subprocess.Popen(command, cwd=folder, stdout=file, stderr=subprocess.STDOUT, env=environment)
+            process = subprocess.Popen(command, cwd=folder, env=environment, **output)
         except OSError as error:
             raise BuildError(f"{command[0]} cannot be run: {error.strerror}") from None
-        with process, path.open(errors="replace") as said:
+        with process:
             _running.add(process)
             try:
-                if heard is not None:
-                    _listen(process, said, heard)
+                for line in process.stdout:
+                    file.write(line)
+                    heard(line)
                 process.wait()
             finally:
                 _running.discard(process)
-                if process.poll() is None:
-                    process.terminate()
-                    process.wait()
+                process.terminate()  # if something ends this call
     if process.returncode:
-        said = path.read_text(errors="replace").splitlines()
+        said = path.read_text().splitlines()
         # Small letters are for those who have no others: "1 error" is nextpnr's last line, behind what it was.
         errors = [line for line in said if "ERROR" in line] or [line for line in said if "ERROR" in line.upper()]
         raise BuildError(f"{command[0]} failed: {errors[-1] if errors else 'no message'} (see {path})")
@@ -59,18 +54,3 @@ def stop_tools():
     """Ends all programs that run now, also those of other threads; their callers get a ``BuildError``."""
     for process in list(_running):
         process.terminate()
-
-
-def _listen(process, said, heard):
-    """Until the end."""
-    line = ""
-    while True:
-        ended = process.poll() is not None
-        while piece := said.readline():
-            line += piece
-            if line.endswith("\n"):
-                heard(line)
-                line = ""
-        if ended:
-            return
-        time.sleep(LOOK)

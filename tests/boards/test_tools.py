@@ -48,8 +48,7 @@ def test_a_program_that_fails(said, message, tmp_path):
         tools.run_tool(*python(f"print({said!r}); raise SystemExit(3)"), tmp_path, "log")
 
 
-def test_programs_of_other_threads_are_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr(tools, "LOOK", 0.01)
+def test_programs_of_other_threads_are_stopped(tmp_path):
     begun = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         endless = python("import time; print('here')\nwhile True: time.sleep(1)")
@@ -60,43 +59,14 @@ def test_programs_of_other_threads_are_stopped(tmp_path, monkeypatch):
             run.result()
 
 
-def test_lines_are_whole(tmp_path, monkeypatch):
-    """Whoever watches sees each line once, in one piece, however it was written."""
-    monkeypatch.setattr(tools, "LOOK", 0.01)
-    lines = []
+def test_lines_are_whole(tmp_path):
+    """Whoever watches sees each line once, in one piece, however it was written, and while the program runs; so does
+    who reads the log.
+    """
+    lines, log = [], tmp_path / "log"
     slow = "import os, time\nfor piece in (b'a', b'b\\nc', b'\\nd\\n'): os.write(1, piece); time.sleep(0.2)"
-    tools.run_tool(*python(slow), tmp_path, "log", lines.append)
-    assert lines == ["ab\n", "c\n", "d\n"]
-
-
-def test_the_last_words_of_a_program_are_heard(tmp_path, monkeypatch):
-    """What it says between the last look at its log and its end."""
-    log = tmp_path / "log"
-
-    class Program:
-        returncode = 0
-
-        def __init__(self, command, stdout, **_):
-            self.log = stdout
-
-        def poll(self):
-            self.log.write("last\n")
-            self.log.flush()
-            return 0
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def wait(self):
-            pass
-
-    monkeypatch.setattr(tools.subprocess, "Popen", Program)
-    lines = []
-    tools.run_tool("program", [], tmp_path, log.name, lines.append)
-    assert lines == ["last\n"]
+    tools.run_tool(*python(slow), tmp_path, log.name, lambda line: lines.append((line, log.read_text())))
+    assert lines == [("ab\n", "ab\n"), ("c\n", "ab\nc\n"), ("d\n", "ab\nc\nd\n")]
 
 
 def test_a_watched_program_may_fail(tmp_path):
