@@ -65,7 +65,6 @@ def measure(config, folder, seed=SEED, blocks=True):
         show_depth(depth)
         options = [*DEVICE, "--freq", str(AIM_MHZ), "--lpf-allow-unconstrained"]
         report = place_and_route(folder, options, seed, say)
-        say.close()
         table = {name.removeprefix("top.core."): each for name, each in breakdown.result().items()} if blocks else {}
     clocks = report["fmax"]
     if len(clocks) != 1:

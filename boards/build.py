@@ -97,10 +97,9 @@ def build(boards, folder, seeds, *, addresses=None, blocks=True, jobs=None, done
         Called with a board's name and what is known of it, after its synthesis and after each seed.
     """
     results, lock = {}, threading.Lock()
-    alone = len(boards) * len(seeds) == 1
 
     def synthesized(board):
-        say = Stages(board.name, alone)
+        say = Stages(board.name)
         say("synthesizing")
         result = {"built": date.today().isoformat(), "core_mhz": board.core / 1e6}
         result |= {"memory_size": board.memory_size, "config": asdict(board.config), "blocks": {}, "runs": []}
@@ -111,7 +110,6 @@ def build(boards, folder, seeds, *, addresses=None, blocks=True, jobs=None, done
                 result["blocks"] = count_blocks(folder / board.name, COMPOSED, board.lut_sums)
         except BuildError as error:
             result["error"] = str(error)
-        say.close()
         result["synthesis_seconds"] = round(say.seconds)
         with lock:
             results[board.name] = result
@@ -122,7 +120,7 @@ def build(boards, folder, seeds, *, addresses=None, blocks=True, jobs=None, done
         if not before.result():
             return
         result = results[board.name]
-        say = Stages(f"{board.name}, seed {seed}", alone)
+        say = Stages(f"{board.name}, seed {seed}")
         run, report = {"seed": seed, "meets": False}, None
         try:
             report = place(board, folder / board.name, seed, say)
@@ -131,7 +129,6 @@ def build(boards, folder, seeds, *, addresses=None, blocks=True, jobs=None, done
             run["meets"] = True
         except BuildError as error:
             run["error"] = str(error)
-        say.close()
         run["seconds"] = round(say.seconds)
         with lock:
             result["runs"] = sorted([*result["runs"], run], key=lambda each: seeds.index(each["seed"]))
