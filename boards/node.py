@@ -59,9 +59,6 @@ class Node(wiring.Component):
         115200 bits a second. Only with ``serial``.
     lights : 4
         See :class:`.lights.Lights`.
-    slow : 1
-        100 Mb/s.
-    interrupt : 1
     sdram : ``SdramPins``
         Only with ``sdram``.
     """
@@ -94,8 +91,6 @@ class Node(wiring.Component):
                 "mdio_o": Out(1),
                 "mdio_oe": Out(1),
                 "mdio_i": In(1),
-                "slow": Out(1),
-                "interrupt": Out(1),
                 "lights": Out(len(LIGHTS)),
                 **({"uart_rx": In(1), "uart_tx": Out(1, init=1)} if serial else {}),
                 **({} if sdram is None else {"sdram": Out(SdramPins(sdram))}),
@@ -122,9 +117,7 @@ class Node(wiring.Component):
         m.d.comb += [
             mac.mac.eq(self.station_mac),
             mac.slow.eq(registers.slow),
-            self.slow.eq(registers.slow),
             rnic.link.eq(registers.link),
-            self.interrupt.eq(rnic.interrupt.any()),
         ]
         m.d.comb += [
             self._lights.received.eq(mac.count_rx_frames),
