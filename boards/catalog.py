@@ -36,8 +36,10 @@ SMALL = Config(
     address_width=32,
     requests=False,
     atomics=False,
+    uc=False,
+    ud=False,
 )
-"""For a 25F: a memory node, which only responds. Requester, completer, response receiver and timers would take a
+"""For a 25F: a memory node, which only responds, to RC. Requester, completer, response receiver and timers would take a
 quarter of the chip, and peers' atomics a thirteenth.
 """
 
