@@ -104,6 +104,20 @@ def told(packet):
     return packet[BTH].opcode, packet[BTH].psn, text[14 + 20 + 8 + 12 : -4]
 
 
+def requester(host, qp, mr):
+    """What sends a request of the host to ``qp``, and returns its answer's opcode, kind of syndrome and payload; and
+    what makes a RETH of a place in ``mr``.
+    """
+
+    def exchange(psn, opcode, body):
+        host.node.send(with_icrc(rc_frame(HERE, NODE, qp.qp_num, psn, opcode, body)))
+        answered, number, text = told(host.next(host.roce))
+        assert number == psn
+        return answered, AETH(text[:4]).syndrome >> 5, text[4:]
+
+    return exchange, lambda offset, length: struct.pack(">QII", mr.buf + offset, mr.rkey, length)
+
+
 def poll(cq):
     for _ in range(20):
         count, found = cq.poll(1)
@@ -118,16 +132,7 @@ def test_memory_over_rdma(host):
     assert host.asked == 1
     qp.post_recv(RecvWR(5, 1, [SGE(mr.buf + 4096, 1024, mr.lkey)]))
 
-    def exchange(psn, opcode, body):
-        host.node.send(with_icrc(rc_frame(HERE, NODE, qp.qp_num, psn, opcode, body)))
-        answered, number, text = told(host.next(host.roce))
-        syndrome = AETH(text[:4]).syndrome
-        assert number == psn
-        return answered, syndrome >> 5, text[4:]
-
-    def reth(offset, length):
-        return struct.pack(">QII", mr.buf + offset, mr.rkey, length)
-
+    exchange, reth = requester(host, qp, mr)
     data = host.rng.randbytes(1000)
     assert exchange(1000, 0x0A, reth(8, 1000) + data) == (0x11, ACK, b"")  # WRITE
     assert exchange(1001, 0x0C, reth(8, 1000)) == (0x10, ACK, data)  # READ

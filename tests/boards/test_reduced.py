@@ -8,7 +8,7 @@ import pytest
 from node_host import NodeHost
 from rocegram import rc_frame, with_icrc
 from streams import make_rng
-from test_node import ACK, HERE, NODE, open_node, poll, told
+from test_node import ACK, HERE, NODE, open_node, poll, requester, told
 from verbena.boards import port as board_port
 from verbena.boards.build import find_boards
 from verbena.boards.port import BoardPort
@@ -38,15 +38,7 @@ def test_it_responds_and_nothing_else(host):
     assert context.query_device().atomic_caps == ibv_atomic_cap.IBV_ATOMIC_NONE
     qp.post_recv(RecvWR(5, 1, [SGE(mr.buf + 2048, 1024, mr.lkey)]))
 
-    def exchange(psn, opcode, body):
-        host.node.send(with_icrc(rc_frame(HERE, NODE, qp.qp_num, psn, opcode, body)))
-        answered, number, text = told(host.next(host.roce))
-        assert number == psn
-        return answered, text[0] >> 5, text[4:]
-
-    def reth(offset, length):
-        return struct.pack(">QII", mr.buf + offset, mr.rkey, length)
-
+    exchange, reth = requester(host, qp, mr)
     data = host.rng.randbytes(1000)
     for psn in range(1000, 1030, 3):
         assert exchange(psn, 0x0A, reth(8, 1000) + data) == (0x11, ACK, b"")  # WRITE
