@@ -17,6 +17,10 @@ PHASE_DETECTOR = range(3_125_000, 400_000_001)
 MOST = 128
 """Largest divider (Lattice FPGA-TN-02200)."""
 
+PLL_LOW = ("RST", "STDBY", "PHASESEL0", "PHASESEL1", "PLLWAKESYNC", "ENCLKOP", "ENCLKOS")
+PLL_HIGH = ("PHASEDIR", "PHASESTEP", "PHASELOADREG")
+"""Inputs of a PLL that nothing moves."""
+
 FASTEST = 100_000_000
 """Hz of an engine whose resets go by :func:`clock_network`. nextpnr counts no delay in such a network. Between clocks
 that makes no difference, for all have it; a reset has it, some nanoseconds, on top of the clock's and of the way there.
@@ -105,16 +109,8 @@ class Clocking(wiring.Component):
             p_CLKOS_FPHASE=0,
             i_CLKI=self.reference,
             i_CLKFB=gigabit,
-            i_RST=Const(0),
-            i_STDBY=Const(0),
-            i_PHASESEL0=Const(0),
-            i_PHASESEL1=Const(0),
-            i_PHASEDIR=Const(1),
-            i_PHASESTEP=Const(1),
-            i_PHASELOADREG=Const(1),
-            i_PLLWAKESYNC=Const(0),
-            i_ENCLKOP=Const(0),
-            i_ENCLKOS=Const(0),
+            **{f"i_{name}": Const(0) for name in PLL_LOW},
+            **{f"i_{name}": Const(1) for name in PLL_HIGH},
             o_CLKOP=gigabit,
             o_CLKOS=ClockSignal(),
             o_LOCK=locked,

@@ -6,7 +6,7 @@ import socket
 import struct
 import threading
 
-from .etherbone import PORT
+from .etherbone import ALL_BYTES, CYCLE, MAGIC, NO_READS, PORT, SIZES, VERSION
 
 __all__ = ["EtherboneClient", "UdpTransport"]
 
@@ -14,7 +14,6 @@ MOST = 255
 """Words of a packet."""
 
 HEADER = struct.Struct(">HBBI")
-MAGIC, VERSION, SIZES, NO_READS = 0x4E6F, 0x10, 0x44, 0x04
 TRIES = 5
 
 
@@ -84,7 +83,7 @@ class EtherboneClient:
     def _exchange(self, writes, count, reads):
         with self._lock:
             tag = next(self._tags) & 0xFFFFFFFF
-            packet = HEADER.pack(MAGIC, VERSION, SIZES, 0) + bytes([0x10, 0x0F, count, len(reads)])
+            packet = HEADER.pack(MAGIC, VERSION, SIZES, 0) + bytes([CYCLE, ALL_BYTES, count, len(reads)])
             packet += writes + struct.pack(f">I{len(reads)}I", tag, *reads)
             for _ in range(TRIES):
                 self.transport.send(packet)

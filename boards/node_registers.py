@@ -63,13 +63,8 @@ class NodeRegisters(wiring.Component):
     """
 
     def __init__(self, *, memory_base, memory_size, clock, allowed=()):
-        self.shown = {
-            "magic": MAGIC,
-            "version": VERSION,
-            "memory_base": memory_base,
-            "memory_size": memory_size,
-            "clock": clock,
-        }
+        self.shown = {"magic": MAGIC, "version": VERSION, "clock": clock}
+        self.shown |= {"memory_base": memory_base, "memory_size": memory_size}
         self.first = [*allowed, 0, 0][:2]
         if len(allowed) > 2:
             raise ValueError(f"allowed must be 2 addresses at most, not {allowed!r}")
@@ -111,12 +106,8 @@ class NodeRegisters(wiring.Component):
             ]
 
         shown = {name: Const(value, 32) for name, value in self.shown.items()}
-        shown |= {
-            "control": control,
-            "allowed_0": allowed[0],
-            "allowed_1": allowed[1],
-            "mdio": Cat(seen, Const(0, 14), missing, busy),
-        }
+        shown |= {f"allowed_{n}": value for n, value in enumerate(allowed)}
+        shown |= {"control": control, "mdio": Cat(seen, Const(0, 14), missing, busy)}
         with m.FSM():
             with m.State("IDLE"):
                 with m.If(request.valid):

@@ -20,6 +20,7 @@ from verbena.hdl.transport.timers.timers import VISIT
 from verbena.sim import model
 from verbena.sim.devices import SimPort, second_ns
 from verbena.sim.world import INTERRUPT, WATCH, World
+from verbena.sw.cm.membership_report import checksum
 from verbena.sw.port import provide
 from verbena.sw.tools.command import command_line
 
@@ -47,18 +48,8 @@ SIZES = {
 
 HERE = Path(__file__).parent
 NATIVE = HERE / "native"
-PARTS = (
-    "pin_node",
-    "node",
-    "node_registers",
-    "bridge",
-    "bridge_bus",
-    "etherbone",
-    "uart",
-    "memory",
-    "event_counters",
-    "lights",
-)
+PARTS = ("pin_node", "node", "node_registers", "bridge", "bridge_bus", "etherbone", "uart")
+PARTS += ("memory", "event_counters", "lights")
 FEMTOSECONDS = 10**15
 TX_PERIOD, RX_PERIOD = 8_000_000, 8_000_400
 """Femtoseconds; a PHY's crystal may be off by 100 ppm."""
@@ -261,10 +252,7 @@ def udp_frame(payload, source, target, port):
     """Frame with a UDP packet; ``source`` and ``target`` are (MAC, IPv4) addresses."""
     length = 28 + len(payload)
     header = struct.pack(">BBHHHBBHII", 0x45, 0, length, 0, 0, 64, 17, 0, source[1], target[1])
-    total = sum(struct.unpack(">10H", header))
-    total = (total & 0xFFFF) + (total >> 16)
-    check = ~(total + (total >> 16)) & 0xFFFF
-    header = header[:10] + struct.pack(">H", check) + header[12:]
+    header = header[:10] + struct.pack(">H", checksum(header)) + header[12:]
     ethernet = target[0].to_bytes(6, "big") + source[0].to_bytes(6, "big") + b"\x08\x00"
     return ethernet + header + struct.pack(">HHHH", port, port, length - 20, 0) + payload
 
