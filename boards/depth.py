@@ -9,6 +9,7 @@ import argparse
 import json
 import sys
 from collections import Counter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from verbena.sw.tools.command import command_line
@@ -56,31 +57,21 @@ def levels(module):
     logic goes in a circle.
     """
     before, ends = _graph(module)
-    found, last, open_ = {}, {}, set()
-    for end, *_ in ends:
-        waiting = [end]
-        while waiting:
-            bit = waiting[-1]
-            missing = [at for at, _ in before.get(bit, ()) if at not in found]
-            if bit in found or not missing:
-                waiting.pop()
-                open_.discard(bit)
-                if bit not in found:
-                    sources = [(found[at] + cost, at) for at, cost in before.get(bit, ())]
-                    found[bit], last[bit] = max(sources, default=(0.0, None))
-            elif missing[0] in open_:
-                raise ValueError(f"logic goes in a circle through bit {bit}")
-            else:
-                open_.add(bit)
-                waiting.append(missing[0])
+    found, last = {}, {}
+    try:
+        for bit in TopologicalSorter({bit: [at for at, _ in ways] for bit, ways in before.items()}).static_order():
+            ways = [(found[at] + cost, at) for at, cost in before.get(bit, ())]
+            found[bit], last[bit] = max(ways, default=(0.0, None))
+    except CycleError as error:
+        raise ValueError(f"logic goes in a circle through bit {error.args[1][0]}") from None
 
     def path(bit):
         bits = [bit]
-        while last[bits[-1]] is not None:
-            bits.append(last[bits[-1]])
+        while (bit := last.get(bit)) is not None:
+            bits.append(bit)
         return bits[::-1]
 
-    return {(cell, port, bit): (found[bit], path(bit)) for bit, cell, port in ends}
+    return {(cell, port, bit): (found.get(bit, 0.0), path(bit)) for bit, cell, port in ends}
 
 
 def deepest(module, most=20):
