@@ -9,7 +9,7 @@ from verbena.hdl.generate import mark_collisions
 from .board import Top
 from .floorplan import draw
 from .nextpnr import PLACED, place_and_route, signal_of
-from .synthesis import block_ram_constants, finish, free_states, spare_block_ram, spare_lut_ram, synth_ecp5
+from .synthesis import finish, free_states, place_memories, synth_ecp5
 from .tools import BuildError, run_tool
 
 __all__ = ["COMPOSED", "check", "place", "publish", "synthesize"]
@@ -36,9 +36,7 @@ def synthesize(board, folder, *, mac, ip, allowed):
     for name, text in files.items():
         text = text.decode() if isinstance(text, bytes) else text
         if name.endswith(".il"):
-            text = spare_block_ram(free_states(mark_collisions(text)), board.lut_rows, board.lut_width)
-            text = block_ram_constants(text) if board.block_constants else text
-            text = spare_lut_ram(text, board.register_rows)
+            text = place_memories(free_states(mark_collisions(text)), **board.memories)
         (folder / name).write_text(text)
     script = f"read_rtlil top.il; {synth_ecp5(folder, '-top top -json top.json', board.lut_sums)}"
     run_tool("yosys", ["-p", script], folder, "yosys.log")

@@ -36,15 +36,11 @@ class Board:
         Bytes of block RAM that are host memory.
     sdram : SdramChip or None
         These chips, its ``sdram``, are host memory instead.
-    lut_rows, lut_width : int
-        Tables of so many rows or fewer, and of less than so many bits a row, are LUT RAM: for a device with little
-        block RAM. ``lut_width`` is for one with few LUTs as well.
-    register_rows : int
-        Tables of so many rows or fewer that are not block RAM are flip-flops: for a device with few LUTs.
+    memories : dict
+        Options of :func:`.synthesis.place_memories`, for a device with little block RAM or few LUTs.
     lut_sums : int
-        Sums of so many bits or fewer are LUTs instead of carry chains, see :func:`.synthesis.synth_ecp5`: likewise.
-    block_constants : bool
-        Tables of constants are block RAM instead of LUTs: likewise.
+        Sums of so many bits or fewer are LUTs instead of carry chains, see :func:`.synthesis.synth_ecp5`: for a device
+        with few LUTs.
     serial : bool
         The node has the serial bridge, on the board's ``uart`` if there is one.
     port : int
@@ -65,11 +61,8 @@ class Board:
     config: Config = field(default_factory=Config)
     memory_size: int = 65536
     sdram: object = None
-    lut_rows: int = 0
-    lut_width: int = 1 << 20
-    register_rows: int = 0
+    memories: dict = field(default_factory=dict)
     lut_sums: int = 0
-    block_constants: bool = False
     serial: bool = True
     port: int = 0
     tx_clock_delay: float = 0.0

@@ -47,7 +47,11 @@ NODE = replace(SMALL, qps=4, slots=4, cqs=4, mpt_sets=64, mtt_sets=64, responses
 """For a 45F that is built soon: it only responds, too."""
 
 KSZ9031 = {"tx_clock_delay": 2e-9}
-"""Delays as the PHY's data sheet suggests. 88E1512's are off at first, and B50612D's on."""
+E1512 = KSZ9031 | {"rx_delay": 2e-9}
+"""Delays as the PHYs' data sheets suggest. 88E1512's are off at first, and B50612D's on."""
+
+FEW_ROWS = {"lut_rows": 16}
+"""For a device with little block RAM."""
 
 ECPIX5 = {"loader": ("--board", "ecpix5")} | KSZ9031
 
@@ -63,7 +67,7 @@ def colorlight():
 BOARDS = [
     Board("ecpix5-85f", ECPIX585Platform, 62_500_000, LARGE, **ECPIX5),
     Board("ecpix5-45f", ECPIX545Platform, 62_500_000, NODE, 32768, minutes=16, **ECPIX5),
-    Board("versa-5g", VersaECP55GPlatform, 62_500_000, MEDIUM, 32768, lut_rows=16, tx_clock_delay=2e-9, rx_delay=2e-9),
+    Board("versa-5g", VersaECP55GPlatform, 62_500_000, MEDIUM, 32768, memories=FEW_ROWS, **E1512),
     Board("butterstick", ButterStickPlatform, 62_500_000, LARGE, **KSZ9031),
     Board("logicbone", Logicbone85FPlatform, 62_500_000, LARGE, **KSZ9031),
     Board(
@@ -72,11 +76,8 @@ BOARDS = [
         50_000_000,
         SMALL,
         sdram=SdramChip(banks=2, rows=2048, columns=256, width=32),
-        lut_rows=16,
-        lut_width=100,
-        register_rows=2,
+        memories=FEW_ROWS | {"lut_width": 100, "register_rows": 2, "block_constants": True},
         lut_sums=8,
-        block_constants=True,
         placer="heap",  # the static one finds no places for the last cells
         serial=False,  # its pins are those of the LED and the button
         loader=("--board", "colorlight"),

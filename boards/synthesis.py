@@ -12,11 +12,9 @@ __all__ = [
     "LUT_RAM_MUX",
     "SEED",
     "absorb_registers",
-    "block_ram_constants",
     "finish",
     "free_states",
-    "spare_block_ram",
-    "spare_lut_ram",
+    "place_memories",
     "synth_ecp5",
 ]
 
@@ -32,14 +30,7 @@ STATE = re.compile(
 )
 
 MEMORY = re.compile(
-    r'^  attribute \\ram_style "block"\n(?:  attribute .*\n)*  memory width (?P<width>\d+) size (?P<rows>\d+) ',
-    re.MULTILINE,
-)
-
-MEMORY_OF_LOGIC = re.compile(r'^(  attribute \\ram_style )"logic"(\n(?:  attribute .*\n)*  memory )', re.MULTILINE)
-
-ANY_MEMORY = re.compile(
-    r"^(?P<attributes>(?:  attribute .*\n)*)(?P<memory>  memory width \d+ size (?P<rows>\d+) )", re.MULTILINE
+    r"^(?P<attributes>(?:  attribute .*\n)*)(?P<memory>  memory width (?P<width>\d+) size (?P<rows>\d+) )", re.MULTILINE
 )
 
 STYLE = re.compile(r'^  attribute \\ram_style "(?P<style>\w+)"\n', re.MULTILINE)
@@ -74,39 +65,32 @@ def synth_ecp5(folder, options, lut_sums=0):
     return f"{both} :map_gates; techmap -map {LUT_RAM_MUX.name} t:$bmux; {sums}{both} map_gates:"
 
 
-def block_ram_constants(rtlil):
-    """Lets tables of constants that ask for logic go to block RAM, with the register that reads them."""
-    return MEMORY_OF_LOGIC.sub(r'\1"block"\2', rtlil)
+def place_memories(rtlil, *, lut_rows=0, lut_width=1 << 20, register_rows=0, block_constants=False):
+    """Chooses again of what memories are made; without options nothing changes. To do so here leaves the engine the
+    same for all devices: what block RAM does when a row is read that is being written is the strictest.
 
-
-def spare_block_ram(rtlil, rows, width=1 << 20):
-    """Lets memories of at most ``rows`` rows of less than ``width`` bits go to LUT RAM, also those that ask for block
-    RAM.
-
-    36 bits of 16 rows take 9 LUT RAMs, and so 54 LUT4 sites, instead of a block RAM that is nearly empty. To do so here
-    leaves the engine the same for all devices: what block RAM does when a row is read that is being written is the
-    strictest.
+    * Of at most ``lut_rows`` rows of less than ``lut_width`` bits, what asks for block RAM goes to LUT RAM: 36 bits of
+      16 rows take 9 of them, and so 54 LUT4 sites, instead of a block RAM that is nearly empty.
+    * With ``block_constants`` tables of constants that ask for logic go to block RAM, with the register that reads
+      them.
+    * Of at most ``register_rows`` rows, what is no block RAM becomes flip-flops: of 2 rows these take a LUT4 site a
+      bit, to read it; LUT RAM takes 6 for each 4 bits that are begun.
     """
 
     def choose(found):
-        spared = int(found["rows"]) <= rows and int(found["width"]) < width
-        return found[0].replace('"block"', '"distributed"') if spared else found[0]
+        rows, asked = int(found["rows"]), STYLE.search(found["attributes"])
+        style = before = asked and asked["style"]
+        if style == "block" and rows <= lut_rows and int(found["width"]) < lut_width:
+            style = "distributed"
+        elif style == "logic" and block_constants:
+            style = "block"
+        if style != "block" and rows <= register_rows:
+            style = "logic"
+        if style == before:
+            return found[0]
+        return STYLE.sub("", found["attributes"]) + f'  attribute \\ram_style "{style}"\n' + found["memory"]
 
     return MEMORY.sub(choose, rtlil)
-
-
-def spare_lut_ram(rtlil, rows):
-    """Lets memories of at most ``rows`` rows that are not block RAM be flip-flops: of 2 rows these take a LUT4 site a
-    bit, to read it; LUT RAM takes 6 for each 4 bits that are begun.
-    """
-
-    def choose(found):
-        style = STYLE.search(found["attributes"])
-        if int(found["rows"]) > rows or (style and style["style"] == "block"):
-            return found[0]
-        return STYLE.sub("", found["attributes"]) + '  attribute \\ram_style "logic"\n' + found["memory"]
-
-    return ANY_MEMORY.sub(choose, rtlil)
 
 
 def absorb_registers(netlist, top):

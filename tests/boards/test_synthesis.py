@@ -13,11 +13,9 @@ from amaranth.lib.wiring import In, Out
 from verbena.boards.synthesis import (
     LUT_RAM_MUX,
     absorb_registers,
-    block_ram_constants,
     finish,
     free_states,
-    spare_block_ram,
-    spare_lut_ram,
+    place_memories,
     synth_ecp5,
 )
 from verbena.hdl.generate import to_rtlil
@@ -68,12 +66,11 @@ class Reader(wiring.Component):
         return m
 
 
-def netlist(component, folder, *changes, lut_sums=0):
-    """What yosys makes of ``component``, whose RTLIL passes through ``changes`` before."""
-    rtlil = to_rtlil(component, "top")
-    for change in changes:
-        rtlil = change(rtlil)
-    (folder / "top.il").write_text(rtlil)
+def netlist(component, folder, change=lambda rtlil: rtlil, lut_sums=0, **memories):
+    """What yosys makes of ``component``, whose RTLIL passes through ``change`` before, and whose ``memories`` are
+    placed.
+    """
+    (folder / "top.il").write_text(place_memories(change(to_rtlil(component, "top")), **memories))
     script = f"read_rtlil top.il; {synth_ecp5(folder, '-top top -json top.json', lut_sums)}"
     subprocess.run([YOSYS, "-q", "-p", script], cwd=folder, check=True)
     return json.loads((folder / "top.json").read_text())
@@ -113,25 +110,24 @@ def test_output_used_twice(plain):
     assert len(cells(design, "TRELLIS_FF")) == before
 
 
-@pytest.mark.parametrize(("rows", "width"), [(0, 37), (15, 37), (16, 37), (17, 37), (16, 36)])
-def test_shallow_memories_go_to_luts(rows, width, tmp_path):
-    """Of 16 rows or fewer, and 36 bits or less, where that is wanted; a deeper or wider one stays."""
-    design = netlist(Reader("both"), tmp_path, lambda rtlil: spare_block_ram(rtlil, rows, width))
-    spared = rows >= 16 and width > 36
-    assert len(cells(design, "DP16KD")) == 2 - spared
-    assert len(cells(design, "TRELLIS_DPR16X4")) == 9 * spared
-
-
-@pytest.mark.parametrize(("rows", "blocks", "luts", "registers"), [(15, 1, 9, 108), (16, 1, 0, 684), (512, 1, 0, 684)])
-def test_small_memories_go_to_flip_flops(rows, blocks, luts, registers, tmp_path):
-    """Of 16 rows or fewer, where that is wanted; block RAM stays. The others of the flip-flops stand behind the
-    memories.
+@pytest.mark.parametrize(
+    ("memories", "counts"),
+    [
+        ({"lut_rows": 15}, [2, 0, 72]),
+        ({"lut_rows": 17, "lut_width": 36}, [2, 0, 72]),
+        ({"lut_rows": 16, "lut_width": 37}, [1, 9, 108]),
+        ({"lut_rows": 16, "register_rows": 15}, [1, 9, 108]),
+        ({"lut_rows": 16, "register_rows": 512}, [1, 0, 684]),
+        ({"register_rows": 512}, [2, 0, 72]),
+    ],
+)
+def test_shallow_memories(memories, counts, tmp_path):
+    """Block RAM of few and narrow rows goes to LUT RAM where that is wanted, and that of fewer to flip-flops; a deeper
+    or wider one stays. The other flip-flops stand behind the memories.
     """
-    before = spare_block_ram(to_rtlil(Reader("both"), "top"), 16)
-    assert spare_lut_ram(before, 0) == before
-    design = netlist(Reader("both"), tmp_path, lambda rtlil: spare_lut_ram(spare_block_ram(rtlil, 16), rows))
-    counts = [len(cells(design, kind)) for kind in ("DP16KD", "TRELLIS_DPR16X4", "TRELLIS_FF")]
-    assert counts == [blocks, luts, registers]
+    assert place_memories(rtlil := to_rtlil(Reader("both"), "top")) == rtlil
+    design = netlist(Reader("both"), tmp_path, **memories)
+    assert [len(cells(design, kind)) for kind in ("DP16KD", "TRELLIS_DPR16X4", "TRELLIS_FF")] == counts
 
 
 class Program(wiring.Component):
@@ -158,7 +154,7 @@ def test_constants_go_to_block_ram(tmp_path):
     design = netlist(Program(), tmp_path)
     assert [len(cells(design, kind)) for kind in ("DP16KD", "TRELLIS_FF")] == [0, 30]
     assert len(cells(design, "LUT4")) > 100
-    design = netlist(Program(), tmp_path, block_ram_constants)
+    design = netlist(Program(), tmp_path, block_constants=True)
     assert [len(cells(design, kind)) for kind in ("DP16KD", "TRELLIS_FF")] == [1, 0]
     assert len(cells(design, "LUT4")) < 3
 
