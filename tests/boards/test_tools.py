@@ -67,8 +67,3 @@ def test_lines_are_whole(tmp_path):
     slow = "import os, time\nfor piece in (b'a', b'b\\nc', b'\\nd\\n'): os.write(1, piece); time.sleep(0.2)"
     tools.run_tool(*python(slow), tmp_path, log.name, lambda line: lines.append((line, log.read_text())))
     assert lines == [("ab\n", "ab\n"), ("c\n", "ab\nc\n"), ("d\n", "ab\nc\nd\n")]
-
-
-def test_a_watched_program_may_fail(tmp_path):
-    with pytest.raises(tools.BuildError, match="ERROR: no way"):
-        tools.run_tool(*python("print('ERROR: no way'); raise SystemExit(1)"), tmp_path, "log", lambda line: None)

@@ -2,13 +2,15 @@
 
 import pytest
 from bus_answers import serve
-from streams import make_rng, pause, simulate
+from streams import make_rng, simulate
 from verbena.boards import uart
 from verbena.boards.uart import UartBridge
 
 
-def run(divider, text, answers, *, rest=50, gap=0.0):
-    """(characters that come back, the bus's writes) for the characters ``text``; a number in it is cycles to wait."""
+def run(divider, text, answers, *, later=b"", silence=1, rest=50):
+    """(characters that come back, the bus's writes) for the characters ``text`` and, ``silence`` cycles behind them,
+    those of ``later``.
+    """
     rng = make_rng()
     dut = UartBridge(divider)
     got, writes = [], []
@@ -16,13 +18,12 @@ def run(divider, text, answers, *, rest=50, gap=0.0):
     async def sender(ctx):
         ctx.set(dut.rx, 1)
         await ctx.tick().repeat(5)
-        for byte in text:
-            bits = [0, *(byte >> n & 1 for n in range(8)), 1]
-            for bit in bits:
-                ctx.set(dut.rx, bit)
-                await ctx.tick().repeat(divider)
-            await pause(ctx, rng, gap)
-        await ctx.tick().repeat(rest * divider)
+        for characters, wait in ((text, silence), (later, rest * divider)):
+            for byte in characters:
+                for bit in (0, *(byte >> n & 1 for n in range(8)), 1):
+                    ctx.set(dut.rx, bit)
+                    await ctx.tick().repeat(divider)
+            await ctx.tick().repeat(wait)
 
     async def listener(ctx):
         while True:
@@ -75,33 +76,9 @@ def test_an_unknown_address_reads_as_zero():
 
 def test_a_command_that_stops_is_forgotten(monkeypatch):
     monkeypatch.setattr(uart, "PATIENCE", 512)
-    rng = make_rng()
-    dut = UartBridge(5)
-    seen = []
-
-    async def sender(ctx):
-        async def put(text):
-            for byte in text:
-                for bit in [0, *(byte >> n & 1 for n in range(8)), 1]:
-                    ctx.set(dut.rx, bit)
-                    await ctx.tick().repeat(5)
-
-        ctx.set(dut.rx, 1)
-        await put(b"\x01\x01\x00\x00")
-        await ctx.tick().repeat(600)
-        await put(b"\x01\x01" + words(3, 9))
-        await ctx.tick().repeat(50)
-
-    async def bus(ctx):
-        ctx.set(dut.bus.request.ready, 1)
-        while True:
-            *_, valid, request = await ctx.tick().sample(dut.bus.request.valid, dut.bus.request.payload)
-            ctx.set(dut.bus.answer.valid, valid)
-            if valid:
-                seen.append((request.write, request.address, request.data))
-
-    simulate(dut, sender, background=[bus], seed=rng.seed_value)
-    assert seen == [(1, 12, 9)]
+    text, whole = b"\x01\x01\x00\x00", b"\x01\x01" + words(3, 9)
+    assert run(5, text, {12: 0}, later=whole, silence=600) == (b"", [(12, 9)])
+    assert run(5, text, {12: 0}, later=whole, silence=400)[1] != [(12, 9)]
 
 
 @pytest.mark.parametrize("divider", [3, 10.0])
