@@ -17,13 +17,10 @@ GIGABIT_BYTES_A_NS = 0.125
 POLLS = 100_000
 
 
-def _post(end, opcode, at, length, key, address, *, last=True, atomic=None):
+def _request(end, opcode, at, length, target, offset=0, *, last=True, operand=0):
     flags = ibv_send_flags.IBV_SEND_SIGNALED if last else 0
     wr = SendWR(0, opcode, num_sge=1, sg=[SGE(end.mr.buf + at, length, end.mr.lkey)], send_flags=flags)
-    if atomic is None:
-        wr.set_wr_rdma(key, address)
-    else:
-        wr.set_wr_atomic(key, address, *atomic)
+    wr.set_wr_atomic(target.rkey, target.buf + offset, operand)  # the operand counts for atomics only
     return wr
 
 
@@ -50,20 +47,19 @@ def exercise(device, peer, *, messages=32, seed=1):
     rng = random.Random(seed)
     with End(device, 3 * SIZE, depth=16, cqe=32) as node, End(peer, 3 * SIZE, depth=2 * messages, cqe=32) as far:
         connect(far, node, mtu=SIZE)
-        key, memory = node.mr.rkey, node.mr.buf
         data = rng.randbytes(SIZE)
         far.mr.write(data, SIZE)
-        _finish(far, _post(far, SendOpcode.RDMA_WRITE, 0, SIZE, key, memory))
+        _finish(far, _request(far, SendOpcode.RDMA_WRITE, 0, SIZE, node.mr))
         _expect("WRITE", node.mr.read(SIZE, 0), data)
-        _finish(far, _post(far, SendOpcode.RDMA_READ, SIZE, SIZE - 3, key, memory + 3))
+        _finish(far, _request(far, SendOpcode.RDMA_READ, SIZE, SIZE - 3, node.mr, 3))
         _expect("READ", far.mr.read(SIZE - 3, SIZE), data[3:])
         (before,) = struct.unpack_from("<Q", data)
-        _finish(far, _post(far, SendOpcode.ATOMIC_FETCH_AND_ADD, 2 * SIZE, 8, key, memory, atomic=(5, 0)))
+        _finish(far, _request(far, SendOpcode.ATOMIC_FETCH_AND_ADD, 2 * SIZE, 8, node.mr, operand=5))
         _expect("the value before", far.mr.read(8, 2 * SIZE), data[:8])
         _expect("the sum", node.mr.read(8, 0), struct.pack("<Q", before + 5 & (1 << 64) - 1))
 
         writes = [
-            _post(far, SendOpcode.RDMA_WRITE, 0, SIZE, key, memory + n % 2 * SIZE, last=n == messages - 1)
+            _request(far, SendOpcode.RDMA_WRITE, 0, SIZE, node.mr, n % 2 * SIZE, last=n == messages - 1)
             for n in range(messages)
         ]
         start = far.context.time_ns()
