@@ -31,13 +31,9 @@ def synthesize(board, folder, *, mac, ip, allowed):
     # Amaranth's own run of the tools would ask for programs that are not needed here.
     os.environ.setdefault("AMARANTH_ENV_TRELLIS", "")
     # No sources are named, for nextpnr's router would heed the length of their names.
-    plan = board.platform().prepare(Top(board, mac=mac, ip=ip, allowed=allowed), "top", emit_src=False)
-    files = {name: text for name, text in plan.files.items() if name.endswith((".il", ".lpf"))}
-    for name, text in files.items():
-        text = text.decode() if isinstance(text, bytes) else text
-        if name.endswith(".il"):
-            text = place_memories(free_states(mark_collisions(text)), **board.memories)
-        (folder / name).write_text(text)
+    files = board.platform().prepare(Top(board, mac=mac, ip=ip, allowed=allowed), "top", emit_src=False).files
+    (folder / "top.lpf").write_text(files["top.lpf"])
+    (folder / "top.il").write_text(place_memories(free_states(mark_collisions(files["top.il"])), **board.memories))
     script = f"read_rtlil top.il; {synth_ecp5(folder, '-top top -json top.json', board.lut_sums)}"
     run_tool("yosys", ["-p", script], folder, "yosys.log")
     finish(folder / "top.json", "top")

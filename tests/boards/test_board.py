@@ -19,7 +19,7 @@ def prepare(board):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AMARANTH_ENV_TRELLIS", "")
         files = board.platform().prepare(Top(board, **ADDRESSES), "top").files
-    return [text if isinstance(text, str) else text.decode() for text in (files["top.il"], files["top.lpf"])]
+    return files["top.il"], files["top.lpf"]
 
 
 def sites(constraints, name):
