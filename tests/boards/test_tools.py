@@ -67,3 +67,19 @@ def test_lines_are_whole(tmp_path):
     slow = "import os, time\nfor piece in (b'a', b'b\\nc', b'\\nd\\n'): os.write(1, piece); time.sleep(0.2)"
     tools.run_tool(*python(slow), tmp_path, log.name, lambda line: lines.append((line, log.read_text())))
     assert lines == [("ab\n", "ab\n"), ("c\n", "ab\nc\n"), ("d\n", "ab\nc\nd\n")]
+
+
+def test_a_program_may_work_on_when_it_has_said_all(tmp_path):
+    text = "import os, time; os.close(1); os.close(2); time.sleep(0.5); open('done', 'w').close()"
+    tools.run_tool(*python(text), tmp_path, "log")
+    assert (tmp_path / "done").exists()
+
+
+def test_what_ends_the_call_ends_the_program(tmp_path):
+    def interrupt(line):
+        raise KeyboardInterrupt
+
+    text = "import time; print('here'); time.sleep(20); open('survived', 'w').close()"
+    with pytest.raises(KeyboardInterrupt):
+        tools.run_tool(*python(text), tmp_path, "log", interrupt)
+    assert not (tmp_path / "survived").exists()
