@@ -1,8 +1,10 @@
-"""Writes the tables of clocks into docs/boards.md and README.md from docs/boards.json.
+"""Writes the tables of clocks and of switches into docs/boards.md, docs/architecture.md and README.md from
+docs/boards.json.
 
-``python docs/write_boards.py`` does that; ``python docs/write_boards.py build`` first takes what ``make bitstream`` and
-``make area`` left in that folder (``boards.json``, ``area.json``) into docs/boards.json, each with the commit that is
-checked out. What was measured before stays, so that boards may be built one by one.
+``python docs/write_boards.py`` does that; ``python docs/write_boards.py build`` first takes what ``make bitstream``,
+``make area`` and ``python -m verbena.boards.area_switches`` left in that folder (``boards.json``, ``area.json``,
+``area_switches.json``) into docs/boards.json, the first two with the commit that is checked out. What was measured
+before stays, so that boards may be built one by one.
 """
 
 import json
@@ -10,11 +12,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from verbena.boards.area_switches import table
+
 HERE = Path(__file__).resolve().parent
 FILE = HERE / "boards.json"
-PAGES = (HERE / "boards.md", HERE.parent / "README.md")
+PAGES = (HERE / "boards.md", HERE / "architecture.md", HERE.parent / "README.md")
 
 BEGIN, END = "<!-- clocks of {} -->", "<!-- end -->"
+SWITCHES = "<!-- switches -->"
 
 COLUMNS = {
     "boards": "board, device, commit, seed, engine's MHz, of, Ethernet's MHz (of 125), minutes, LUT4 sites, block RAMs",
@@ -48,15 +53,15 @@ def area(results):
 
 def fill(text, results):
     """``text`` with the tables between its marks written anew."""
+    tables = {SWITCHES: "\n".join(table(results["switches"]))}
     for name, rows in (("boards", boards), ("area", area)):
-        begin = BEGIN.format(name)
+        columns = COLUMNS[name].split(", ")
+        lines = [columns, ["---"] * len(columns), *rows(results)]
+        tables[BEGIN.format(name)] = "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in lines)
+    for begin, body in tables.items():
         if begin in text:
             before, _, rest = text.partition(begin)
-            after = rest[rest.index(END) :]
-            columns = COLUMNS[name].split(", ")
-            lines = [columns, ["---"] * len(columns), *rows(results)]
-            body = "".join("| " + " | ".join(map(str, cells)) + " |\n" for cells in lines)
-            text = f"{before}{begin}\n\n{body}\n{after}"
+            text = f"{before}{begin}\n\n{body}\n\n{rest[rest.index(END) :]}"
     return text
 
 
@@ -71,11 +76,14 @@ def take(results, folder, commit):
         kept = [each for each in results["area"] if (each["commit"], each["seed"]) != (commit, run["seed"])]
         run = {key: run[key] for key in ("seed", "fmax_mhz", "seconds", "utilization")} | {"commit": commit}
         results["area"] = sorted([*kept, run], key=lambda each: each["seed"])
+    path = folder / "area_switches.json"
+    if path.exists():
+        results["switches"] = json.loads(path.read_text())
     return results
 
 
 if __name__ == "__main__":
-    known = json.loads(FILE.read_text()) if FILE.exists() else {"boards": {}, "area": []}
+    known = json.loads(FILE.read_text()) if FILE.exists() else {"boards": {}, "area": [], "switches": {}}
     for given in sys.argv[1:]:
         told = subprocess.run(
             ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True, check=True
