@@ -114,7 +114,8 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
   ([simulation.md](simulation.md)). Devices of a `World` that the program has made itself stand still: another thread,
   or a task, must give them time, by any call that polls or waits, or by `Context.advance` in a loop.
 
-  After `os.set_blocking(channel.fd, False)`, `get_cq_event` does not wait: EAGAIN.
+  After `os.set_blocking(channel.fd, False)`, `get_cq_event` does not wait: EAGAIN. So it is after
+  `channel.blocking = False`, Verbena's own, which needs no file, so that no thread gives time: a seed repeats the run.
 * **Threads.** All calls may be made from several threads. Requests of an extended QP are built by each thread apart,
   and posted together by its `wr_complete`; of an extended CQ each thread has a completion of its own. No lock is held
   between two calls.
