@@ -135,7 +135,8 @@ class ContextManager(wiring.Component):
             link(m, reader.ask, directory.ask[number])
             m.d.comb += reader.answered.eq(directory.answered[number])
             connect_signals(m, directory, reader, "row", "changed")
-        link(m, packets.next_ask, directory.ask[6])
+        # Everybody else goes first: what that goes through is long.
+        connect_via(m, "next_ask", Slice(range(qps)), packets.next_ask, directory.ask[6])
         m.d.comb += [
             directory.write.eq(keeper.place),
             directory.index.eq(keeper.place_index),
