@@ -93,15 +93,20 @@ def test_cycles():
     run(test)
 
 
+async def last_answer(ctx, dut, user, **fields):
+    """QP 1 has a release, which has its turn; then its last answer is there."""
+    await send_all(ctx, dut.release, [{"qp": 1}])
+    await user.turn(ctx)
+    await user.end(ctx)
+    ctx.set(dut.answered_i.payload, {"qp": 1, "last": 1} | fields)
+    ctx.set(dut.answered_i.valid, 1)
+
+
 def test_a_release_goes_before_an_answer():
     """The acknowledger waits for its release, and can take no answer meanwhile."""
 
     async def test(ctx, dut, user):
-        await send_all(ctx, dut.release, [{"qp": 1}])
-        await user.turn(ctx)
-        await user.end(ctx)
-        ctx.set(dut.answered_i.payload, {"qp": 1, "last": 1})
-        ctx.set(dut.answered_i.valid, 1)
+        await last_answer(ctx, dut, user)
         await ctx.tick()  # from the next cycle on both want to be applied
         ctx.set(dut.release.payload, {"qp": 3})
         ctx.set(dut.release.valid, 1)
@@ -115,12 +120,8 @@ def test_answers_do_not_wait():
     """An answer that the acknowledger does not take holds up no release, and is counted at once."""
 
     async def test(ctx, dut, user):
-        await send_all(ctx, dut.release, [{"qp": 1}])
-        await user.turn(ctx)
-        await user.end(ctx)
         ctx.set(dut.answered_o.ready, 0)
-        ctx.set(dut.answered_i.payload, {"qp": 1, "last": 1, "psn": 77})
-        ctx.set(dut.answered_i.valid, 1)
+        await last_answer(ctx, dut, user, psn=77)
         await send_all(ctx, dut.release, [{"qp": 3}])
         assert (await user.turn(ctx))[0] == (3, 0, 1, 0)
         assert await served(ctx, dut, 1) == 1
@@ -140,11 +141,7 @@ def test_save_waits_until_the_last_answer_is_counted():
     """The acknowledger has it already, but releases and a turn go before it here."""
 
     async def test(ctx, dut, user):
-        await send_all(ctx, dut.release, [{"qp": 1}])
-        await user.turn(ctx)
-        await user.end(ctx)
-        ctx.set(dut.answered_i.payload, {"qp": 1, "last": 1})
-        ctx.set(dut.answered_i.valid, 1)
+        await last_answer(ctx, dut, user)
         await send_all(ctx, dut.release, [{"qp": 3}, {"qp": 3}, {"qp": 3}])
         ctx.set(dut.free, 1)
         await send_all(ctx, dut.release, [{"qp": 1, "token": 1, "passage": Passage.SAVE}])
