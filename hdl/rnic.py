@@ -27,7 +27,7 @@ from .dma.engine import DmaEngine
 from .dma.structure import link_by_words
 from .ethernet.arp_icmp import ArpIcmp, Service
 from .memory.access import AccessUnit
-from .memory.key_operations import KeyOperations
+from .memory.key_operations import KeyOperations, KeyRequest
 from .queue.completion import CompletionWriter
 from .queue.event import EventWriter
 from .queue.fetch_link import link_fetcher
@@ -284,7 +284,7 @@ class Rnic(wiring.Component):
                 writers={"cqe": c.unanswered}
                 | dict.fromkeys(self._each_event_queue("eqe"), EVENTS)
                 | ({"qpc_write": RECORD_WRITES} if c.swaps else {})
-                | ({"key_write": 2} if c.key_operations else {}),
+                | ({"key_write": 4} if c.key_operations else {}),
                 bursts=c.unanswered,
                 atomics=c.atomics_in_flight if c.atomics else 0,
                 address_width=c.address_width,
@@ -629,14 +629,14 @@ class Rnic(wiring.Component):
     def _keys(self, m):
         """Who changes the table of keys."""
         keys, dma, registers = self._key_operations, self._dma, self._registers
-        for client, request, result in (
-            (self._send, keys.send, keys.sent),
-            (self._acknowledger, keys.receive, keys.received),
-        ):
-            link(m, client.operation, request)
-            link(m, result, client.operated)
+        # What a send queue asks for waits here for an operation of the peer: the requester goes on.
+        connect_via(m, "key_request_slice", Slice(KeyRequest), self._send.operation, keys.send)
+        link(m, keys.sent, self._send.operated)
+        link(m, self._acknowledger.operation, keys.receive)
+        link(m, keys.received, self._acknowledger.operated)
         link(m, self._commands.invalidate, keys.command)
         link(m, keys.invalidate, self._access.invalidate)
+        m.d.comb += self._access.hold.eq(keys.hold)
         connect_via(m, "key_read_slice", Slice(ReadRequest), keys.read, dma.key_read.request)
         link(m, dma.key_read.data, keys.fill)
         connect_via(m, "key_write_slice", Slice(ReadRequest), keys.write, dma.key_write.request)
@@ -697,6 +697,7 @@ class Rnic(wiring.Component):
         connect_signals(m, self._registers, manager, "tick")
         m.d.comb += [
             manager.base.eq(self._registers.qpc_base),
+            manager.waits.eq(self._completions.waits),
             manager.moves.eq(self._completions.moves),
             manager.serving.eq(self._read_atomic_responder.serving),
             manager.timer.eq(send.left),

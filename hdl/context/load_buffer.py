@@ -3,6 +3,7 @@
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from ..stream.ram import Ram
 from ..stream.words import WORD_BITS
@@ -18,7 +19,9 @@ class LoadBuffer(wiring.Component):
     A record whose checksum is not that of the QP, or whose header has a section longer than ``limits`` or another sum
     than it says, is ``bad``: nothing of it may be given back.
 
-    A word is taken each cycle. A word is given back each cycle.
+    There is room for a record that is given back and one that comes meanwhile.
+
+    A word is taken each cycle. A word is given back each cycle, the first 6 cycles after ``back``.
 
     Parameters
     ----------
@@ -36,9 +39,9 @@ class LoadBuffer(wiring.Component):
     words, known : 1
         How many words the record has; known a cycle after the header is here. At most what ``limits`` allow.
     full, bad : 1
-        The record is here; it is not what was given.
+        The record is here; it is not what was given. Both stand until the next one begins.
     back : 1
-        Strobe, while ``full``: give it back.
+        Strobe, while ``full``, and when all of the one before has gone: give it back. The next record may begin.
     loaded : array of streams of words
     """
 
@@ -64,10 +67,12 @@ class LoadBuffer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         count = len(self.limits)
-        m.submodules.store = store = Ram(WORD_BITS, sum(self.limits))
+        bits = ceil_log2(sum(self.limits))
+        m.submodules.store = store = Ram(WORD_BITS, 2 << bits)
+        half = Signal()  # of the store: where the next record is kept
         fields = Signal(self._header)
         counts = Array(fields.counts[f"section_{number}"] for number in range(count))
-        total, row = Signal(WORD_BITS), Signal.like(store.w_addr)
+        total, row = Signal(WORD_BITS), Signal(bits)
         number = Signal(range(most_words(self.limits) + 2))  # of the word that comes, from 1 on
         summed, fits = Signal(len(fields.words) + 1), Signal(init=1)
         active = Signal()
@@ -92,7 +97,7 @@ class LoadBuffer(wiring.Component):
             good.eq(fits & (summed == fields.words) & (fields.words <= most)),
             judged.eq(looked == count),
         ]
-        m.d.comb += [last.eq(self.known & (number >= self.words)), store.w_addr.eq(row)]
+        m.d.comb += [last.eq(self.known & (number >= self.words)), store.w_addr.eq(Cat(row, half))]
         with m.If(self.i.valid & active):
             m.d.sync += [number.eq(number + 1), total.eq(checked(total, self.i.payload))]
             with m.If(~here):
@@ -114,10 +119,11 @@ class LoadBuffer(wiring.Component):
         # -- Back.
         m.submodules.sections = sections = SectionReader(self.limits, apart=False)
         out = sections.o.payload
+        m.d.sync += sections.go.eq(self.back)
+        with m.If(self.back):
+            m.d.sync += [sections.counts.eq(fields.counts), half.eq(~half)]
         m.d.comb += [
-            sections.go.eq(self.back),
-            sections.counts.eq(fields.counts),
-            store.r_addr.eq(sections.r_addr),
+            store.r_addr.eq(Cat(sections.r_addr[:bits], ~half)),
             sections.r_data.eq(store.r_data),
             sections.o.ready.eq(Cat(port.ready for port in self.loaded).bit_select(out.section, 1)),
         ]

@@ -20,7 +20,7 @@ __all__ = ["QpStore"]
 
 
 class QpStore(wiring.Component):
-    """Has room for one QP that goes and one that comes, at the same time.
+    """Has room for one QP that goes, one that comes and the next one's record, at the same time.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class QpStore(wiring.Component):
     doorbells
         ``sq_producer`` and ``rq_producer`` as the driver has written them, while not ``reading``.
     back : 1
-        Strobe: what has come is given to its owners.
+        Strobe: what has come is given to its owners, when they have all of what came before. The next record may come.
     read_request, read_data, write_request, write_data, write_done : streams
         To the DMA engine.
     """

@@ -23,7 +23,7 @@ from ..wire.packet_header import ReceiveHeader
 from .context_words import ContextWords
 from .doorbell_slots import DoorbellSlots
 from .forced_swaps import ForcedSwaps
-from .sections import BLOCKS, COMPLETING, limits
+from .sections import BLOCKS, COMPLETING, SECTIONS, limits
 from .slot_keeper import SlotKeeper
 
 __all__ = ["ContextManager"]
@@ -46,7 +46,7 @@ class ContextManager(wiring.Component):
     sq, rq, push, slot_sq, slot_rq, slot_push
         Doorbells and pushed words, see :class:`.doorbell_slots.DoorbellSlots`.
     bring, bring_index, bring_create, brought, slot_found, status, wants, grant, done, forget, forget_slot, opens,
-    reports, moves, serving, room, token, closed, closed_qp, event, timer
+    reports, waits, moves, serving, room, token, closed, closed_qp, event, timer
         See :class:`.slot_keeper.SlotKeeper`; ``slot_found`` is its ``slot``.
     attribute_word, attribute_data, attribute_write, attribute_row
         See :class:`.context_words.ContextWords`.
@@ -91,6 +91,7 @@ class ContextManager(wiring.Component):
                 "forget_slot": In(range(slots)),
                 "opens": In(1),
                 "reports": In(1),
+                "waits": In(1),
                 "moves": In(1),
                 "serving": In(1),
                 "room": In(1),
@@ -118,7 +119,7 @@ class ContextManager(wiring.Component):
         m = Module()
         c = self.config
         qps, slots = c.qps, c.slots
-        m.submodules.directory = directory = Directory(qps, slots, 6)
+        m.submodules.directory = directory = Directory(qps, slots, 7)
         m.submodules.packets = packets = PacketSlots(qps, slots)
         m.submodules.sq = sq = DoorbellSlots(PushDoorbell, qps, slots)
         m.submodules.push = push = DoorbellSlots(PushWord, qps, slots, wants=False)
@@ -134,6 +135,8 @@ class ContextManager(wiring.Component):
             link(m, reader.ask, directory.ask[number])
             m.d.comb += reader.answered.eq(directory.answered[number])
             connect_signals(m, directory, reader, "row", "changed")
+        # Everybody else goes first: what that goes through is long.
+        connect_via(m, "next_ask", Slice(range(qps)), packets.next_ask, directory.ask[6])
         m.d.comb += [
             directory.write.eq(keeper.place),
             directory.index.eq(keeper.place_index),
@@ -146,7 +149,13 @@ class ContextManager(wiring.Component):
         wiring.connect(m, wiring.flipped(self.header), packets.i)
         wiring.connect(m, packets.o, wiring.flipped(self.slot_header))
         connect_signals(m, packets, self, "slot", "absent")
-        m.d.comb += [keeper.packet.eq(packets.away), keeper.packet_index.eq(packets.index)]
+        m.d.comb += [
+            packets.next_answered.eq(directory.answered[6]),
+            keeper.packet.eq(packets.away),
+            keeper.packet_index.eq(packets.index),
+            keeper.next_packet.eq(packets.next_away),
+            keeper.next_packet_index.eq(packets.next_index),
+        ]
         for part, source, sink in (
             (sq, self.sq, self.slot_sq),
             (rq, self.rq, self.slot_rq),
@@ -194,15 +203,16 @@ class ContextManager(wiring.Component):
         connect_signals(m, keeper, store, "collect", "write", "read", "whole", "back")
         m.d.comb += [
             store.base.eq(self.base),
-            store.write_index.eq(keeper.index),
-            store.read_index.eq(keeper.index),
+            store.write_index.eq(keeper.write_index),
+            store.read_index.eq(keeper.read_index),
         ]
-        m.d.sync += keeper.completed.eq(Cat(store.given[1 + BLOCKS.index(name)] for name in COMPLETING).all())
-        wiring.connect(m, words.saved, store.saved[0])
-        wiring.connect(m, store.loaded[0], words.loaded)
-        for number in range(len(BLOCKS)):
-            wiring.connect(m, wiring.flipped(self.saved[number]), store.saved[number + 1])
-            wiring.connect(m, store.loaded[number + 1], wiring.flipped(self.loaded[number]))
+        m.d.sync += keeper.completed.eq(Cat(store.given[SECTIONS.index(name)] for name in COMPLETING).all())
+        owners = dict(zip(BLOCKS, zip(map(wiring.flipped, self.saved), map(wiring.flipped, self.loaded)), strict=True))
+        owners["attributes"] = words.saved, words.loaded
+        for number, name in enumerate(SECTIONS):
+            saved, loaded = owners[name]
+            wiring.connect(m, saved, store.saved[number])
+            wiring.connect(m, store.loaded[number], loaded)
         for mine, part in (
             (self.read.request, store.read_request),
             (self.read.data, store.read_data),
@@ -225,8 +235,8 @@ class ContextManager(wiring.Component):
         # -- Commands.
         wiring.connect(m, keeper.token, wiring.flipped(self.token))
         wiring.connect(m, keeper.event, wiring.flipped(self.event))
-        names = ("bring", "bring_index", "bring_create", "grant", "forget", "forget_slot", "opens", "reports", "moves")
-        connect_signals(m, self, keeper, *names, "serving", "room")
+        names = ("bring", "bring_index", "bring_create", "grant", "forget", "forget_slot", "opens", "reports", "waits")
+        connect_signals(m, self, keeper, *names, "moves", "serving", "room")
         names = ("brought", "status", "wants", "done", "closed", "closed_qp", "count_qp_fetches")
         connect_signals(m, keeper, self, *names)
         m.d.comb += [

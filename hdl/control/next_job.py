@@ -14,7 +14,7 @@ class JobKind(enum.Enum, shape=3):
     """Why the keeper works."""
 
     LOST = 0
-    """The QP's record could not be written: it is forgotten."""
+    """The QP's record could not be written: it is forgotten. The keeper finds that out, and nobody asks for it."""
     COMMAND = 1
     """A command needs the QP's slot."""
     EVICT = 2
@@ -26,8 +26,8 @@ class JobKind(enum.Enum, shape=3):
 
 
 class NextJob(wiring.Component):
-    """Chooses the next job. One that is lost goes first, then a command, then one that is to leave. Packets go before
-    those that are wanted, but after 7 packets that went before somebody one of those that are wanted has its turn.
+    """Chooses the next job. A command goes first, then one that is to leave. Packets go before those that are wanted,
+    but after 7 packets that went before somebody one of those that are wanted has its turn.
 
     *Latency*: none, from who asks to ``o`` and from ``o.ready`` to ``wanted.ready``. An offer that is not taken may
     change.
@@ -39,7 +39,6 @@ class NextJob(wiring.Component):
 
     Members
     -------
-    lost, lost_index : 1, QP index
     command, command_index : 1, QP index
     evict : 1
     packet, packet_index : 1, QP index
@@ -55,8 +54,6 @@ class NextJob(wiring.Component):
         index = range(qps)
         super().__init__(
             {
-                "lost": In(1),
-                "lost_index": In(index),
                 "command": In(1),
                 "command_index": In(index),
                 "evict": In(1),
@@ -71,10 +68,8 @@ class NextJob(wiring.Component):
         m = Module()
         packets = Signal(range(PACKETS + 1))  # that had their turn while somebody was wanted
         kind, index = self.o.payload.kind, self.o.payload.index
-        m.d.comb += self.o.valid.eq(self.lost | self.command | self.evict | self.packet | self.wanted.valid)
-        with m.If(self.lost):
-            m.d.comb += [kind.eq(JobKind.LOST), index.eq(self.lost_index)]
-        with m.Elif(self.command):
+        m.d.comb += self.o.valid.eq(self.command | self.evict | self.packet | self.wanted.valid)
+        with m.If(self.command):
             m.d.comb += [kind.eq(JobKind.COMMAND), index.eq(self.command_index)]
         with m.Elif(self.evict):
             m.d.comb += kind.eq(JobKind.EVICT)

@@ -13,21 +13,26 @@ from ..transport.requester.requester_context import RequesterContext
 from ..transport.responder.responder import ResponderState
 from .context_words import ATTRIBUTE_WORDS
 
-__all__ = ["BLOCKS", "COMPLETING", "limits"]
+__all__ = ["BLOCKS", "COMPLETING", "SECTIONS", "limits"]
 
-BLOCKS = (
+SECTIONS = (
+    "completer",
     "responder",
     "response_receiver",
-    "completer",
-    "sq_fetch",
-    "rq_fetch",
+    "attributes",
     "acknowledger",
     "read_atomic_responder",
-    "timers",
+    "sq_fetch",
+    "rq_fetch",
     "requester",
+    "timers",
 )
-"""The blocks that have state of a QP, in the order in which they get it back: the way of LOAD to acknowledger and
-READ/atomic responder is the longest."""
+"""The sections in their order in a record, in which they are given back: the completer takes the longest, then the ways
+of LOAD to READ/atomic responder and response receiver. Attributes come when the tokens of those before them have been
+fetched, since each word that is written makes a stage fetch once more, and before anybody begins something."""
+
+BLOCKS = tuple(name for name in SECTIONS if name != "attributes")
+"""The blocks that have state of a QP."""
 
 COMPLETING = ("completer", "acknowledger")
 """Those of them whose completions go to CQs."""
@@ -38,9 +43,9 @@ def _words(shape):
 
 
 def limits(window):
-    """Most words of each section of a record: of the attributes, and of each of :data:`BLOCKS`. ``window``: messages of
-    a QP that may be under way."""
+    """Most words of each of :data:`SECTIONS`. ``window``: messages of a QP that may be under way."""
     most = {
+        "attributes": ATTRIBUTE_WORDS,
         "responder": _words(ResponderState),
         "acknowledger": 1,
         "read_atomic_responder": max(_words(ResponseState), _words(ReplayRow)) * (1 + KEPT),
@@ -51,4 +56,4 @@ def limits(window):
         "rq_fetch": _words(RingState),
         "requester": _words(RequesterContext),
     }
-    return (ATTRIBUTE_WORDS, *(most[name] for name in BLOCKS))
+    return tuple(most[name] for name in SECTIONS)

@@ -1,17 +1,17 @@
 """Brings queue pairs to slots, and others from there to host memory."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..abi.commands import CommandStatus, QpAction
 from ..abi.eqe import EventType
 from ..context.directory import CLASS_BITS, PHASE_BITS, Row
-from ..context.slot_finder import SlotFinder
 from ..context.slot_table import SlotTable
 from ..queue.ring import PushDoorbell, RingIndex
 from ..stream.transfer import Event, QpControl
 from .next_job import JobKind, NextJob
+from .qp_fetcher import QpFetcher
 from .quiet import Quiet
 
 __all__ = ["SlotKeeper"]
@@ -27,10 +27,11 @@ class SlotKeeper(wiring.Component):
     and its record is written. If any QP has reported something meanwhile it comes back to its slot instead, and opens
     when what was reported is done. A QP that has something to do of which nobody will remind it is wanted at once.
 
-    *A QP comes*: its record is read while another QP leaves. Its attributes are written, the token LOAD goes, the
-    directory tells, and its doorbells ring as the driver's part of its record says.
+    *A QP comes*: its record is read while others come or leave (:class:`.qp_fetcher.QpFetcher`). The token LOAD goes,
+    and its attributes are written while its owners get their words; the directory tells, and its doorbells ring as the
+    driver's part of its record says.
 
-    A job is chosen, and then waits for ``grant``: a command that comes meanwhile is next.
+    A job is chosen, and then waits for ``grant``: a command that comes meanwhile is next, or next but one.
 
     A QP that is wanted, and has its slot, has its doorbells rung as well: who wants it may have met it on its way. If
     the bus does not give them the QP is wanted once more.
@@ -61,8 +62,8 @@ class SlotKeeper(wiring.Component):
         it, or for another QP. What was reported meanwhile goes first.
     forget, forget_slot : 1, slot
         Strobe, while not ``grant``: the QP there exists no more.
-    packet, packet_index : 1, QP index
-        A packet waits for it.
+    packet, packet_index, next_packet, next_packet_index : 1, QP index
+        A packet waits for the first, and one behind that for the second.
     wanted : stream of QP index; want : stream of ``{qpn, member}``
         From and to the set of those that are wanted.
     evict : stream of slot; evict_skip : 1
@@ -71,8 +72,9 @@ class SlotKeeper(wiring.Component):
         Nothing of the QP in that slot may begin. It stays until ``opens``.
     opens : 1
         Nothing that was reported is still to be done.
-    reports, moves, completed : 1
-        Something has been reported; completions move; of the QP that gives its state away no more will begin.
+    reports, waits, moves, completed : 1
+        Something has been reported; a completion waits; completions move; of the QP that gives its state away
+        no more will begin.
     serving : 1
         READs or atomics of the peer of ``closed_qp`` are released and not answered, as of 2 cycles ago.
     room : 1
@@ -80,8 +82,9 @@ class SlotKeeper(wiring.Component):
     token : stream of ``QpControl``
     attributes_save, attributes_load, attributes_clear, attributes_busy : 1
         Of a :class:`.context_words.ContextWords`, for slot ``closed_qp``.
-    collect, full, wake, write, index, writing, write_failed, written_index, read, whole, reading, bad, back, doorbells
-        Of a :class:`verbena.hdl.context.store.QpStore`; ``index`` is that of what is read or written.
+    collect, full, wake, write, write_index, writing, write_failed, written_index, read, read_index, whole, reading,
+    bad, back, doorbells
+        Of a :class:`verbena.hdl.context.store.QpStore`.
     timer, timer_phase : 5, 2
         Class of the timer that SAVE found, 0 if none runs; and its phase.
     timers : stream of ``{qpn, member}``
@@ -121,12 +124,15 @@ class SlotKeeper(wiring.Component):
                 "forget_slot": In(slot),
                 "packet": In(1),
                 "packet_index": In(index),
+                "next_packet": In(1),
+                "next_packet_index": In(index),
                 "wanted": In(stream.Signature(index)),
                 "want": Out(change),
                 "closed": Out(1),
                 "closed_qp": Out(12),
                 "opens": In(1),
                 "reports": In(1),
+                "waits": In(1),
                 "moves": In(1),
                 "completed": In(1),
                 "serving": In(1),
@@ -140,11 +146,12 @@ class SlotKeeper(wiring.Component):
                 "full": In(1),
                 "wake": In(1),
                 "write": Out(1),
-                "index": Out(index),
+                "write_index": Out(index),
                 "writing": In(1),
                 "write_failed": In(1),
                 "written_index": In(index),
                 "read": Out(1),
+                "read_index": Out(index),
                 "whole": Out(1),
                 "reading": In(1),
                 "bad": In(1),
@@ -173,12 +180,13 @@ class SlotKeeper(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.finder = finder = SlotFinder(self.qps, self.slots)
+        m.submodules.fetcher = fetcher = QpFetcher(self.qps, self.slots)
         m.submodules.table = table = SlotTable(self.slots, self.qps, self.users)
         m.submodules.next_job = next_job = NextJob(self.qps)
         m.submodules.quiet = quiet = Quiet()
-        wiring.connect(m, finder.ask, wiring.flipped(self.ask))
+        wiring.connect(m, fetcher.ask, wiring.flipped(self.ask))
         wiring.connect(m, wiring.flipped(self.wanted), next_job.wanted)
+        wiring.connect(m, next_job.o, fetcher.i)
         for number in range(self.users):
             m.d.comb += table.used[number].eq(self.used[number])
 
@@ -186,7 +194,7 @@ class SlotKeeper(wiring.Component):
         kind, index = Signal(JobKind), Signal(range(self.qps))
         for_command, for_wanted, forces = (Signal() for _ in range(3))
         here, away, fresh, returns = (Signal() for _ in range(4))
-        written = Signal()  # it is the QP whose record was written last
+        fetching, comes = Signal(), Signal()  # the job is at the fetcher; its QP is put into its slot
         target, has_target = Signal(range(self.slots)), Signal()
         had_timer = Signal()  # its timer ran while it was away
         own = table.looked  # who is, or was, in slot `closed_qp`
@@ -196,15 +204,21 @@ class SlotKeeper(wiring.Component):
         m.d.comb += [
             table.used_en.eq(self.used_en),
             table.look.eq(self.closed_qp),
-            finder.index.eq(index),
-            finder.answered.eq(self.answered),
-            finder.row.eq(self.row),
-            finder.changed.eq(self.changed),
+            fetcher.answered.eq(self.answered),
+            fetcher.row.eq(self.row),
+            fetcher.changed.eq(self.changed),
+            fetcher.wrote.eq(wrote),
+            fetcher.written_index.eq(self.written_index),
+            fetcher.reading.eq(self.reading),
+            fetcher.hold.eq(returns | self.write),
+            self.read.eq(fetcher.read),
+            self.read_index.eq(fetcher.o.payload.index),
+            self.whole.eq(1),
+            self.write_index.eq(own),
             for_command.eq(kind == JobKind.COMMAND),
             for_wanted.eq(kind == JobKind.WANTED),
             forces.eq(kind == JobKind.EVICT),
             self.slot.eq(target),
-            self.index.eq(index),
             self.token.payload.qp.eq(self.closed_qp),
             tells.eq(tell_want | tell_timer),
             self.want.valid.eq(tell_want),
@@ -236,7 +250,7 @@ class SlotKeeper(wiring.Component):
             m.d.sync += lost.eq(qp)
             m.next = "LOST"
 
-        m.d.comb += [quiet.begin.eq(~self.completed), quiet.moves.eq(self.moves)]
+        m.d.comb += [quiet.begin.eq(~self.completed), quiet.waits.eq(self.waits), quiet.moves.eq(self.moves)]
         with m.If(self.opens):
             m.d.sync += self.closed.eq(0)
         with m.If(self.forget):
@@ -248,27 +262,32 @@ class SlotKeeper(wiring.Component):
                 place_index.eq(own),
             ]
         missing = wrote & ~self.writing & self.write_failed
-        job = next_job.o.payload
+        with m.If(~self.writing & ~self.write_failed):
+            m.d.sync += wrote.eq(0)
+        job = fetcher.o.payload
+        packet, next_packet = Signal(), Signal()  # they wait for others than the one that comes
         m.d.comb += [
-            next_job.lost.eq(missing),
-            next_job.lost_index.eq(self.written_index),
-            next_job.command.eq(self.bring),
+            next_job.command.eq(self.bring & ~(comes & for_command)),
             next_job.command_index.eq(self.bring_index),
             next_job.evict.eq(self.evict.valid if self.forced else 0),
-            next_job.packet.eq(self.packet),
-            next_job.packet_index.eq(self.packet_index),
+            packet.eq(self.packet & ~(comes & (self.packet_index == index))),
+            next_packet.eq(self.next_packet & ~(comes & (self.next_packet_index == index))),
+            next_job.packet.eq(packet | next_packet),
+            next_job.packet_index.eq(Mux(packet, self.packet_index, self.next_packet_index)),
         ]
         with m.FSM() as fsm:
             m.d.comb += [
                 self.wants.eq(fsm.ongoing("ASK")),
                 self.done.eq(fsm.ongoing("DONE")),
-                self.idle.eq(fsm.ongoing("IDLE") & rung & ~wrote & ~self.packet & ~self.wanted.valid),
+                self.idle.eq(
+                    fsm.ongoing("IDLE") & rung & ~wrote & ~fetcher.o.valid & ~self.packet & ~self.wanted.valid
+                ),
             ]
             with m.State("IDLE"):
-                m.d.comb += next_job.o.ready.eq(rung & ~self.closed)
                 m.d.sync += [
                     kind.eq(job.kind),
                     index.eq(job.index),
+                    fetching.eq(~missing),
                     fresh.eq(0),
                     returns.eq(0),
                     has_target.eq(0),
@@ -276,33 +295,33 @@ class SlotKeeper(wiring.Component):
                     self.brought.eq(0),
                     self.status.eq(CommandStatus.OK),
                 ]
-                with m.If(~self.writing & ~self.write_failed):
-                    m.d.sync += wrote.eq(0)
-                with m.If(next_job.o.valid & next_job.o.ready):
+                with m.If(missing):
+                    m.d.sync += kind.eq(JobKind.LOST)
+                with m.If((missing | fetcher.o.valid) & rung & ~self.closed):
                     m.next = "ASK"
             with m.State("ASK"):
                 with m.If(self.grant):
                     m.next = "FIND"
                     with m.If(kind == JobKind.LOST):
-                        lose(index)
+                        lose(self.written_index)
                     if self.forced:
                         with m.Elif(forces):
                             m.d.sync += self.closed_qp.eq(self.evict.payload)
                             m.next = "LOOK"
             with m.State("DONE"):
+                m.d.comb += fetcher.o.ready.eq(fetching)
+                m.d.sync += comes.eq(0)
                 m.next = "IDLE"
 
             # -- Where is it?
             with m.State("FIND"):
-                m.d.comb += finder.valid.eq(1)
                 m.d.sync += [
-                    here.eq(finder.here),
-                    away.eq(finder.away),
-                    written.eq(self.written_index == index),
-                    target.eq(finder.slot),
-                    had_timer.eq(finder.away & finder.timer),
+                    here.eq(fetcher.here),
+                    away.eq(fetcher.away),
+                    target.eq(fetcher.slot),
+                    had_timer.eq(fetcher.away & fetcher.timer),
                 ]
-                with m.If(finder.here | finder.away | finder.absent):
+                with m.If(fetcher.here | fetcher.away | fetcher.absent):
                     m.next = "FOUND"
             with m.State("FOUND"):
                 with m.If(here):
@@ -317,18 +336,13 @@ class SlotKeeper(wiring.Component):
                         m.next = "CHOOSE"
                     with m.Elif(for_command):
                         m.d.sync += [self.brought.eq(1), self.status.eq(CommandStatus.BAD_NUMBER)]
-                with m.Elif(~(wrote & written) & ~self.reading):
-                    m.d.comb += [self.read.eq(1), self.whole.eq(1)]
+                with m.Else():
                     m.next = "CHOOSE"
-                with m.Elif(missing):
-                    lose(index)
-                with m.Elif(~self.writing & ~self.write_failed):
-                    m.d.sync += wrote.eq(0)
 
             # -- It is here: its doorbells are looked at.
             with m.State("PEEK"):
                 with m.If(~self.reading):
-                    m.d.comb += self.read.eq(1)
+                    m.d.comb += [self.read.eq(1), self.whole.eq(0)]
                     m.next = "PEEKED"
             with m.State("PEEKED"):
                 with m.If(~self.reading):
@@ -373,7 +387,7 @@ class SlotKeeper(wiring.Component):
                         lose(self.written_index)
                     with m.Else():
                         m.d.comb += [self.collect.eq(1), self.attributes_save.eq(1)]
-                        m.d.sync += [self.closed.eq(1), wrote.eq(0)]
+                        m.d.sync += self.closed.eq(1)
                         m.next = "SAVE"
             with m.State("SAVE"):
                 m.d.comb += [self.token.valid.eq(1), self.token.payload.action.eq(QpAction.SAVE)]
@@ -382,7 +396,7 @@ class SlotKeeper(wiring.Component):
             with m.State("SAVED"):
                 with m.If(self.full & ~self.attributes_busy):
                     with m.If(self.reports):
-                        m.d.comb += [self.write.eq(1), self.index.eq(own)]
+                        m.d.comb += self.write.eq(1)
                         m.d.sync += [wrote.eq(1), returns.eq(1), target.eq(self.closed_qp)]
                         m.next = "RETURN"
                     with m.Elif(quiet.over):
@@ -390,7 +404,6 @@ class SlotKeeper(wiring.Component):
             with m.State("GONE"):
                 m.d.comb += [
                     self.write.eq(1),
-                    self.index.eq(own),
                     self.attributes_clear.eq(1),
                     place.eq(1),
                     place_index.eq(own),
@@ -429,8 +442,7 @@ class SlotKeeper(wiring.Component):
                     with m.If(self.write_failed):
                         m.next = "DROP"
             with m.State("READ_BACK"):
-                m.d.comb += [self.read.eq(1), self.whole.eq(1), self.index.eq(own)]
-                m.d.sync += wrote.eq(0)
+                m.d.comb += [self.read.eq(1), self.read_index.eq(own)]
                 m.next = "COME"
             with m.State("DROP"):
                 m.d.comb += [
@@ -446,7 +458,7 @@ class SlotKeeper(wiring.Component):
             # -- It comes.
             with m.State("COME"):
                 m.d.sync += self.closed_qp.eq(target)
-                with m.If(~self.reading):
+                with m.If((fetcher.fetched | returns) & ~self.reading):
                     m.d.sync += self.closed.eq(1)
                     m.next = "ATTRIBUTES"
                     with m.If(self.bad):
@@ -454,17 +466,22 @@ class SlotKeeper(wiring.Component):
                         lose(index)
                         with m.If(returns):
                             m.next = "DROP"
+                with m.Elif(missing):  # perhaps it is this QP's record
+                    lose(self.written_index)
             with m.State("ATTRIBUTES"):
                 m.d.comb += [self.attributes_load.eq(1), self.back.eq(1)]
-                m.next = "SETTLE"
-            with m.State("SETTLE"):
-                with m.If(~self.attributes_busy):
-                    m.next = "LOAD"
+                ring(target)  # the next record has other doorbells
+                with m.If(~returns):
+                    m.d.comb += fetcher.o.ready.eq(1)
+                    m.d.sync += [fetching.eq(0), comes.eq(1)]
+                m.next = "LOAD"
             with m.State("LOAD"):
                 m.d.comb += [self.token.valid.eq(1), self.token.payload.action.eq(QpAction.LOAD)]
                 with m.If(self.token.ready):
-                    ring(target)
                     m.d.comb += self.count_qp_fetches.eq(1)
+                    m.next = "SETTLE"
+            with m.State("SETTLE"):
+                with m.If(~self.attributes_busy):
                     m.next = "PLACE"
             with m.State("PLACE"):
                 m.d.comb += [

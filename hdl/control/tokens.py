@@ -28,7 +28,7 @@ SAVING = (
     ("requester",),
     ("sq_fetch", "rq_fetch"),
 )
-LOADING = (("responder", RECEIVER, "completer", "sq_fetch", "rq_fetch"), ("timers",), ("requester",))
+LOADING = (("responder", RECEIVER, "completer", "sq_fetch", "rq_fetch"), ("timers", "requester"))
 """Who hears of a token, step by step: in general, of SAVE, and of LOAD."""
 
 
@@ -40,11 +40,12 @@ class Tokens(wiring.Component):
     completer and to the prefetchers last belongs to no packet of the old life. DRAIN and SEND_ERROR go to the requester
     alone, all others but these to all but the response receiver.
 
-    SAVE goes the ways of RESET, and waits as it does, but for what is on the transmit path if the QP is not
-    ``sending``. And the requester hears STOP first, and SAVE behind the
-    completer, which may want a retry until then. The timers hear it, too, as long as the completer has what they watch.
-    LOAD goes those ways, too, but finds nothing of its QP there: so it is said to all at once, then to the timers, and
-    to the requester when it has come out at all ends. Nothing is sent before all is there.
+    SAVE goes the ways of RESET. The response receiver hears it when the requester's token has come out, or at once if
+    the QP is not ``sending``: no more READs are asked for. The prefetchers hear it when all others have come out. And
+    the requester hears STOP first, and SAVE behind the completer, which may want a retry until then. The timers hear
+    it, too, as long as the completer has what they watch.
+    LOAD goes those ways, too, but finds nothing of its QP there: so it is said to all at once, and to timers
+    and requester when it has come out at all ends. Nothing is sent before all is there.
 
     While ``new``, nothing of an old life is on any path: RESET waits for nobody, and ``under_way`` tells whether tokens
     of it still are.
@@ -175,9 +176,9 @@ class Tokens(wiring.Component):
             with m.State("SAY"):
                 m.d.comb += may.eq(1)
                 with m.If(to_receiver):
-                    m.d.comb += may.eq(~passes | self.new | ((out[0] | stays) & out[1:3].all()))
-                with m.Elif(load):
-                    m.d.comb += may.eq(~last | out[1:].all())
+                    m.d.comb += may.eq(~passes | self.new | ((out[0] | stays) & (save | out[1:3].all())))
+                with m.Elif((save | load) & last):
+                    m.d.comb += may.eq(out[1:].all())
                 with m.Elif(received):
                     m.d.comb += may.eq(~passes | self.new | out[3])
                 with m.If(may):

@@ -4,20 +4,25 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..abi.tables import KEY_INDEX_BITS
+from ..abi.tables import KEY_INDEX_BITS, MPT
 from ..stream.packet import PacketBeat
+from ..stream.record import record_layout
 from ..stream.transfer import AccessRequest, AttributeWrite, Piece, ReadRequest
 from .fence import Fence
 from .mpt import Protection
 from .mtt import RECEIVE, TRANSMIT, Translation, Verdict
 
-__all__ = ["LANES", "AccessUnit", "Invalidation"]
+__all__ = ["LANES", "AccessUnit", "EntryChange", "Invalidation"]
 
 LANES = 3
 """Ways that runs take behind this unit, each in order: transmit with tag 0, transmit with tag 1, receive."""
 
 Invalidation = data.StructLayout({"index": KEY_INDEX_BITS, "translations": 1})
 """What shall be forgotten: the MPT entry ``index``; or, with ``translations``, all MTT entries."""
+
+EntryChange = data.StructLayout({**Invalidation.members, "entry": record_layout(MPT), "unseen": 1})
+"""An invalidation; of an MPT entry, ``entry`` comes in its place if it is valid. ``unseen``: no access has seen the old
+one, since it was not valid."""
 
 
 class AccessUnit(wiring.Component):
@@ -37,7 +42,9 @@ class AccessUnit(wiring.Component):
     Neither cache knows the host's writes. An MPT entry that is changed must be invalidated, one that becomes valid need
     not. Its invalidation takes the entry out of the cache (8 cycles or a few more, in which no access starts), then
     waits for a :class:`.fence.Fence`: it is accepted when all runs are ``over`` of which an access has seen the old
-    entry. So nothing is read or written any more by what that entry said. All other accesses go on meanwhile.
+    entry. So nothing is read or written any more by what that entry said. All other accesses go on meanwhile. With
+    ``windows`` a valid entry may come in its place at once; who writes that to host memory sets ``hold`` before it asks
+    for the change, and until the writes are answered: no entry is read there meanwhile.
 
     The MTT entries of a region that is gone stay in their cache, and harm nobody as long as no other region's entries
     stand at these addresses. Before they do, all MTT entries are invalidated: a cycle a line, in which accesses go on.
@@ -81,8 +88,10 @@ class AccessUnit(wiring.Component):
         Strobe: the oldest run on that way has ended, and with it all transfers of its pieces.
     attribute : ``AttributeWrite`` with ``attribute_en``
         With ``windows``: the broadcast to QPs.
-    invalidate : stream of :data:`Invalidation`
+    invalidate : stream of :data:`Invalidation`, or, with ``windows``, :data:`EntryChange`
         Taken when it is done.
+    hold : 1
+        With ``windows``: no read of an MPT entry is asked for from the next cycle on, but for one that is offered then.
     mpt_base, mpt_log_size
         Where the MPT stands and how large it is.
     count_mpt_hits, count_mpt_misses, count_mtt_hits, count_mtt_misses : 1
@@ -135,7 +144,7 @@ class AccessUnit(wiring.Component):
                 "mtt_read": Out(stream.Signature(ReadRequest)),
                 "mtt_data": In(stream.Signature(PacketBeat(data_width))),
                 "over": In(LANES),
-                "invalidate": In(stream.Signature(Invalidation)),
+                "invalidate": In(stream.Signature(EntryChange if windows else Invalidation)),
                 "mpt_base": In(64),
                 "mpt_log_size": In(5),
                 "count_mpt_hits": Out(1),
@@ -144,7 +153,7 @@ class AccessUnit(wiring.Component):
                 "count_mtt_misses": Out(1),
                 "count_access_errors": Out(1),
             }
-            | ({"attribute": In(AttributeWrite), "attribute_en": In(1)} if windows else {})
+            | ({"attribute": In(AttributeWrite), "attribute_en": In(1), "hold": In(1)} if windows else {})
         )
 
     def elaborate(self, platform):
@@ -166,6 +175,7 @@ class AccessUnit(wiring.Component):
             m.d.comb += [
                 protection.attribute.eq(self.attribute),
                 protection.attribute_en.eq(self.attribute_en),
+                protection.hold.eq(self.hold),
             ]
 
         # A run is under way from its first access on that has seen its entry.
@@ -187,14 +197,18 @@ class AccessUnit(wiring.Component):
         # An MPT entry goes first, then what has seen it.
         invalidate = self.invalidate
         waiting = Signal()
+        changed = protection.invalidate.valid & protection.invalidate.ready
+        unseen = invalidate.payload.unseen if self.windows else 0
+        if self.windows:
+            m.d.comb += protection.invalidate.payload.entry.eq(invalidate.payload.entry)
         m.d.comb += [
             protection.mpt_base.eq(self.mpt_base),
             protection.mpt_log_size.eq(self.mpt_log_size),
             protection.invalidate.valid.eq(invalidate.valid & ~invalidate.payload.translations & ~waiting),
             protection.invalidate.payload.index.eq(invalidate.payload.index),
             translation.invalidate.valid.eq(invalidate.valid & invalidate.payload.translations),
-            fence.start.eq(protection.invalidate.valid & protection.invalidate.ready),
-            invalidate.ready.eq(translation.invalidate.ready | (waiting & fence.done)),
+            fence.start.eq(changed & ~unseen),
+            invalidate.ready.eq(translation.invalidate.ready | (waiting & fence.done) | (changed & unseen)),
             self.count_mpt_hits.eq(protection.count_hit),
             self.count_mpt_misses.eq(protection.count_miss),
             self.count_mtt_hits.eq(translation.count_hit),

@@ -42,7 +42,8 @@ class Cache(wiring.Component):
 
     An invalidation of an ``index`` is accepted when its lines are cleared: no older record can come back. Until then no
     lookup is taken, which is 8 cycles at most, and one more for each answer that arrives. Reads under way do not delay
-    it: their records may be older, so they are thrown away.
+    it: their records may be older, so they are thrown away. With ``replaces`` a record may come in the place of the old
+    one: it is found from then on. It stands in host memory before anybody reads it there.
 
     An invalidation of ``all`` is accepted when each line that was there when it began is cleared, one a cycle, or, in
     a cycle in which an answer is written, none. Lookups go on. What is looked up meanwhile may be older, so it is for
@@ -62,6 +63,10 @@ class Cache(wiring.Component):
         A power of two; ``index`` has its logarithm in bits. Each has two ways.
     reads : int
         Reads under way, of both clients; a power of two, at least 4.
+    omit : iterable of str
+        Fields that nobody needs.
+    replaces : bool
+        An invalidation of an index may bring a record.
 
     Members
     -------
@@ -89,9 +94,12 @@ class Cache(wiring.Component):
     fill : stream of ``PacketBeat``
         A packet a read. Always ready. ``error`` makes the record absent.
     invalidate : stream of ``all`` and ``index``
+        With ``replaces`` also ``put``, ``tag`` and ``line``: this record comes. Not together with ``all``.
+    hold : 1
+        With ``replaces``: no further read is asked for.
     """
 
-    def __init__(self, record, present, *, data_width, tag_width, sets=128, reads=8, omit=()):
+    def __init__(self, record, present, *, data_width, tag_width, sets=128, reads=8, omit=(), replaces=False):
         if record.size & record.size - 1:
             raise ValueError(f"size of the record must be a power of two, not {record.size!r}")
         if present not in record.fields or record.fields[present].width != 1:
@@ -106,9 +114,11 @@ class Cache(wiring.Component):
         self.tag_width = tag_width
         self.sets = sets
         self.reads = reads
+        self.replaces = replaces
         kept = [f for f in record.fields.values() if f.name != present and f.name not in omit]
         self.layout = data.StructLayout({f.name: f.width for f in kept})
         index = range(sets)
+        comes = {"put": 1, "tag": tag_width, "line": self.layout} if replaces else {}
         super().__init__(
             {
                 "lookup": In(stream.Signature(data.StructLayout({"client": 1, "index": index, "demand": 1}))),
@@ -124,8 +134,9 @@ class Cache(wiring.Component):
                 "base": In(64),
                 "read": Out(stream.Signature(ReadRequest)),
                 "fill": In(stream.Signature(PacketBeat(data_width))),
-                "invalidate": In(stream.Signature(data.StructLayout({"all": 1, "index": index}))),
+                "invalidate": In(stream.Signature(data.StructLayout({"all": 1, "index": index, **comes}))),
             }
+            | ({"hold": In(1)} if replaces else {})
         )
 
     def elaborate(self, platform):
@@ -253,10 +264,11 @@ class Cache(wiring.Component):
 
         # Reads are asked for. One read port serves both this and, with precedence, what is written.
         ask = Signal()
+        hold = self.hold if self.replaces else 0
         number = Signal(index_bits + self.tag_width)
         m.d.comb += [
             get.addr.eq(Mux(write, head, asked)),
-            ask.eq((asked != tail) & (~self.read.valid | self.read.ready) & ~write),
+            ask.eq((asked != tail) & (~self.read.valid | self.read.ready) & ~write & ~hold),
             self.read.payload.address.eq(self.base + (number << ceil_log2(self.record.size))),
             self.read.payload.length.eq(self.record.size),
         ]
@@ -318,4 +330,11 @@ class Cache(wiring.Component):
             ram.w_data.line.as_value().eq(Cat(filled[name] for name in self.layout.members)),
             ram.w_en.eq(clear | (write & found & fresh)),
         ]
+        if self.replaces:
+            with m.If(~write):
+                m.d.comb += [
+                    ram.w_data.valid.eq(invalidate.valid & invalidate.payload.put & clear_way & ~initial),
+                    ram.w_data.tag.eq(invalidate.payload.tag),
+                    ram.w_data.line.eq(invalidate.payload.line),
+                ]
         return m

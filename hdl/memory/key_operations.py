@@ -8,7 +8,7 @@ from ..abi.tables import KEY_INDEX_BITS, MPT, Access, AccessStatus, KeyKind
 from ..stream.packet import PacketBeat
 from ..stream.record import record_layout
 from ..stream.transfer import AttributeWrite, Done, ReadRequest
-from .access import Invalidation
+from .access import EntryChange, Invalidation
 from .kept_entries import KeptEntries
 from .mpt import PAGE_BITS_MIN
 from .qp_numbers import QPN_BITS, QpNumbers
@@ -67,25 +67,30 @@ class KeyOperations(wiring.Component):
     *INVALIDATE* makes a valid FAST_REGION or WINDOW_2 invalid. *REGISTER* gives an invalid FAST_REGION its key, place,
     length and rights; its translation table must stand. *BIND* makes a window a part of a region, with remote rights of
     its own: a WINDOW at any time, and with length 0 it is made invalid; a WINDOW_2 that is not valid, for the QP
-    that asks, by which alone it can be made invalid. An entry that was valid is made invalid first, and all accesses
-    that have seen it are over before anything else happens: its new words are written behind that, and the one that
-    makes it valid last, each when the bus has answered. So when the result comes no access goes by what was there
-    before, and the next one finds what is there now.
+    that asks, by which alone it can be made invalid. The access check has the new entry, or that there is none, before
+    it is in memory, and reads none there (``hold``) until that is written. An entry that was valid is made invalid
+    first: it is dropped, and all accesses that have seen it are over before new words are written. These follow one
+    behind the other, the one that makes the entry valid last; writes of one client come to memory in their order. So
+    when the result comes no access goes by what was there before, and the next one finds what is there now, and so
+    does the host.
 
     *Errors*, the first that applies: the index is beyond the table, or the key is not that of a valid entry, or of
     REGISTER that of a valid one, or of BIND a WINDOW_2 is valid, or the old key is not that of a valid WINDOW
     (KEY); the entry is of another kind (RIGHTS); it is of another PD, or to be made invalid and bound to another QP
     (PD); remote write or atomic without local write, or a region that windows may not be bound to (RIGHTS); the
     length is more than the table has pages for, or beyond 2^64, or that of a WINDOW_2 is 0, or the window is not
-    within the region (RANGE); the bus (BUS). Then the entry is as before, but behind BUS it may be invalid.
+    within the region (RANGE); the bus (BUS). Then the entry is as before. But if the bus fails to write, the entry is
+    dropped, and its first word is cleared, before anything else is read; if that fails, too, nobody knows what is
+    there.
 
     *Entries are kept* (:class:`.kept_entries.KeptEntries`) of what has been changed here, and of regions that windows
     have been bound to: these are not read again until the command block drops the entry, or another one needs its
     place. So who changes a valid entry, or a window's, must have it dropped; of a FAST_REGION that is not valid nothing
     is kept.
 
-    *Cycles*, on an idle bus: a read of host memory for each entry that is not kept, a write for each step, and some 10;
-    a bind of a region with large pages up to 18 more, and an invalidation as long as :class:`.access.AccessUnit` takes.
+    *Cycles*, on an idle bus: a read of host memory for each entry that is not kept, a write, and some 15 to 25; a bind
+    of a region with large pages up to 18 more; and an invalidation, if that takes longer than the write, as long as
+    :class:`.access.AccessUnit` takes, of a window that was bound before the write.
 
     Parameters
     ----------
@@ -104,12 +109,14 @@ class KeyOperations(wiring.Component):
         Those of peers, INVALIDATE all.
     command : stream of ``Invalidation``
         Of the command block: taken when it is done.
-    invalidate : stream of ``Invalidation``
+    invalidate : stream of ``EntryChange``
         To the access check, which takes it when it is done.
+    hold : 1
+        To the access check: an entry is being written.
     read, fill : streams of ``ReadRequest`` and ``PacketBeat``
         An entry, 32 bytes.
     write, data, done : streams of ``ReadRequest``, ``PacketBeat`` and ``Done``
-        8 or 24 bytes of one.
+        8 or 24 bytes of one. Up to 3 writes wait for their answers; they must come to memory in their order.
     mpt_base, mpt_log_size
         The table.
     """
@@ -125,7 +132,8 @@ class KeyOperations(wiring.Component):
                 "receive": In(stream.Signature(KeyRequest)),
                 "received": Out(stream.Signature(KeyResult)),
                 "command": In(stream.Signature(Invalidation)),
-                "invalidate": Out(stream.Signature(Invalidation)),
+                "invalidate": Out(stream.Signature(EntryChange)),
+                "hold": Out(1),
                 "read": Out(stream.Signature(ReadRequest)),
                 "fill": In(stream.Signature(beat)),
                 "write": Out(stream.Signature(ReadRequest)),
@@ -271,10 +279,28 @@ class KeyOperations(wiring.Component):
         with m.Else():
             m.d.comb += [out.data.eq(Cat(words[0][:-1], step == VALID)), out.count.eq(FIRST), out.last.eq(1)]
 
+        # -- What is under way of a change: writes, and what the access check is told.
+        unanswered = Signal(2)
+        failed, retracts = Signal(), Signal()  # a write has failed; what it may have left is cleared
+        changing = Signal()  # the access check does not have the new entry, or an access still goes by the old one
         was_valid = Signal()
+        asks, answers = self.write.valid & self.write.ready, self.done.valid
+        m.d.sync += unanswered.eq(unanswered + asks - answers)
+        with m.If(answers & (self.done.payload.status != AccessStatus.OK)):
+            m.d.sync += failed.eq(1)
+        m.d.comb += [
+            self.invalidate.payload.index.eq(index),
+            self.invalidate.payload.entry.eq(entry),
+            self.invalidate.payload.unseen.eq(~was_valid),
+        ]
+        with m.If(changing):
+            m.d.comb += self.invalidate.valid.eq(1)
+            with m.If(self.invalidate.ready):
+                m.d.sync += changing.eq(0)
+
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += [of_region.eq(0), status.eq(AccessStatus.OK), beat.eq(0)]
+                m.d.sync += [of_region.eq(0), status.eq(AccessStatus.OK), failed.eq(0), retracts.eq(0)]
                 with m.If(self.command.valid):
                     m.d.sync += asked.key[8:].eq(self.command.payload.index)
                     m.next = "COMMAND"
@@ -290,7 +316,10 @@ class KeyOperations(wiring.Component):
                 m.d.comb += [
                     kept.drop.eq(1),
                     self.invalidate.valid.eq(self.command.valid),
-                    self.invalidate.payload.eq(self.command.payload),
+                    self.invalidate.payload.translations.eq(self.command.payload.translations),
+                    self.invalidate.payload.index.eq(self.command.payload.index),
+                    self.invalidate.payload.entry.valid.eq(0),
+                    self.invalidate.payload.unseen.eq(0),
                     self.command.ready.eq(self.invalidate.ready),
                 ]
                 with m.If(self.invalidate.ready | ~self.command.valid):
@@ -371,13 +400,14 @@ class KeyOperations(wiring.Component):
                     ]
                     with m.If(binds):
                         m.d.sync += entry.pages_or_qpn.eq(Mux(entry.kind == KeyKind.WINDOW_2, own, 0))
-                m.d.sync += step.eq(Mux(was_valid, NOT_VALID, OTHERS))
+                m.d.sync += [step.eq(Mux(was_valid, NOT_VALID, OTHERS)), entry.valid.eq(~invalidates & ~empty)]
                 # A window that is bound to nothing, and was before.
                 with m.If(clears & ~was_valid):
                     m.next = "ANSWER"
             with m.State("FIND"):
                 # Behind a bus error nobody knows what the entry is.
                 m.d.comb += kept.drop.eq(1)
+                m.d.sync += [changing.eq(was_valid | entry.valid), self.hold.eq(1)]
                 m.next = "WRITE"
             with m.State("WRITE"):
                 m.d.comb += self.write.valid.eq(1)
@@ -388,27 +418,28 @@ class KeyOperations(wiring.Component):
                 with m.If(self.data.ready):
                     m.d.sync += beat.eq(beat + 1)
                     with m.If(out.last):
-                        m.d.sync += beat.eq(0)
+                        m.d.sync += [beat.eq(0), step.eq(step + 1)]
                         m.next = "WRITTEN"
-            with m.State("WRITTEN"):
-                with m.If(self.done.valid):
-                    m.next = "ANSWER"
-                    with m.If(self.done.payload.status != AccessStatus.OK):
-                        m.d.sync += status.eq(AccessStatus.BUS)
-                    with m.Elif(step == NOT_VALID):
-                        m.next = "DROP"
-                    with m.Elif(rest & ~empty):
-                        m.d.sync += [step.eq(VALID), entry.valid.eq(1)]
-                        m.next = "WRITE"
-                    with m.Else():
+                        with m.If(rest & ~empty):
+                            m.next = "WRITE"
+            with m.State("WRITTEN"), m.If(unanswered == 0):
+                with m.If(failed & ~retracts):
+                    m.d.sync += [status.eq(AccessStatus.BUS), retracts.eq(1), step.eq(NOT_VALID)]
+                    m.next = "WRITE"
+                with m.Else():
+                    # Who still goes by the old entry may wait for another one: that can be read now.
+                    m.d.sync += self.hold.eq(0)
+                    with m.If(~changing):
                         m.next = "KEEP"
+                        with m.If(retracts):
+                            m.d.sync += [changing.eq(1), was_valid.eq(1), entry.valid.eq(0)]
+                            m.next = "DROP"
+                        with m.Elif(~clears & rest):
+                            m.d.sync += self.hold.eq(1)
+                            m.next = "WRITE"
             with m.State("DROP"):
-                m.d.comb += [self.invalidate.valid.eq(1), self.invalidate.payload.index.eq(index)]
-                with m.If(self.invalidate.ready):
-                    m.d.sync += [step.eq(OTHERS), entry.valid.eq(0)]
-                    m.next = "KEEP"
-                    with m.If(~clears):
-                        m.next = "WRITE"
+                with m.If(~changing):
+                    m.next = "ANSWER"
             with m.State("KEEP"):
                 m.d.comb += kept.put.eq((entry.kind != KeyKind.FAST_REGION) | entry.valid)
                 m.next = "ANSWER"

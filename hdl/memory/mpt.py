@@ -7,6 +7,7 @@ from amaranth.utils import ceil_log2
 
 from ..abi.tables import KEY_INDEX_BITS, MPT, AccessStatus, KeyKind
 from ..stream.packet import PacketBeat
+from ..stream.record import record_layout
 from ..stream.transfer import LENGTH_BITS, PAGE_BITS_MAX, AccessRequest, AttributeWrite, ReadRequest
 from .cache import CLIENTS, LUT_RAM_ROWS, Cache
 from .lookahead import Lookahead
@@ -106,6 +107,8 @@ class Protection(wiring.Component):
     -------
     attribute : ``AttributeWrite`` with ``attribute_en``
         With ``windows``: the broadcast to QPs, for their numbers.
+    hold : 1
+        With ``windows``: as of the cache.
     request : 2 streams of ``AccessRequest``
     o : stream of ``CheckedAccess``
         ``ready`` is not looked at; see ``room``.
@@ -117,7 +120,8 @@ class Protection(wiring.Component):
         Reads of MPT entries, and their data.
     invalidate : stream of ``index``
         As of the cache: accepted when the entry is out of it. What came out of ``o`` before may have seen the entry,
-        what comes later has not; in that cycle nothing does.
+        what comes later has not; in that cycle nothing does. With ``windows`` also ``entry``: if that is valid, it
+        comes in place of the old one.
     count_hit, count_miss : 1
         Strobes: an access found its entry without a read for it; a read was made.
     """
@@ -140,8 +144,10 @@ class Protection(wiring.Component):
             sets=sets,
             reads=self.reads,
             omit=() if windows else ("kind", "pages_or_qpn"),  # no access depends on them
+            replaces=windows,
         )
         self._queues = [Lookahead(waiting) for _ in range(CLIENTS)]
+        comes = {"entry": record_layout(MPT)} if windows else {}
         super().__init__(
             {
                 "request": In(stream.Signature(AccessRequest)).array(CLIENTS),
@@ -151,11 +157,11 @@ class Protection(wiring.Component):
                 "mpt_log_size": In(5),
                 "read": Out(stream.Signature(ReadRequest)),
                 "fill": In(stream.Signature(PacketBeat(data_width))),
-                "invalidate": In(stream.Signature(data.StructLayout({"index": KEY_INDEX_BITS}))),
+                "invalidate": In(stream.Signature(data.StructLayout({"index": KEY_INDEX_BITS, **comes}))),
                 "count_hit": Out(1),
                 "count_miss": Out(1),
             }
-            | ({"attribute": In(AttributeWrite), "attribute_en": In(1)} if windows else {})
+            | ({"attribute": In(AttributeWrite), "attribute_en": In(1), "hold": In(1)} if windows else {})
         )
 
     def elaborate(self, platform):
@@ -170,6 +176,14 @@ class Protection(wiring.Component):
             cache.invalidate.payload.index.eq(self.invalidate.payload.index[:index_bits]),
             self.invalidate.ready.eq(cache.invalidate.ready),
         ]
+        if self.windows:
+            comes = self.invalidate.payload.entry
+            m.d.comb += [
+                cache.hold.eq(self.hold),
+                cache.invalidate.payload.put.eq(comes.valid),
+                cache.invalidate.payload.tag.eq(self.invalidate.payload.index[index_bits:]),
+                *(cache.invalidate.payload.line[name].eq(comes[name]) for name in cache.layout.members),
+            ]
 
         # A request goes to a row of its client: what a lookup needs, and what the check needs. Whose request is taken
         # is decided a cycle before.

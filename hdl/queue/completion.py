@@ -112,8 +112,8 @@ class CompletionWriter(wiring.Component):
         With ``moderation``: an event waits for more CQEs or its time.
     error : stream of ``QpError``
         A QP has lost a completion. CQEs wait for whoever takes it.
-    moves : 1
-        No completion waits, or one is taken.
+    waits, moves : 1
+        A completion waits; none does, or one is taken.
     idle : 1
         Nothing is to be written, to be answered or to be said.
     count_cqes, count_cq_overruns, count_cq_fetches : 1
@@ -150,6 +150,7 @@ class CompletionWriter(wiring.Component):
                 "control_bad": Out(1),
                 "event": Out(stream.Signature(Event)).array(queues),
                 "error": Out(stream.Signature(QpError)),
+                "waits": Out(1),
                 "moves": Out(1),
                 "idle": Out(1),
                 "count_cqes": Out(1),
@@ -381,6 +382,7 @@ class CompletionWriter(wiring.Component):
             table.write_en.eq(self.attribute_en | filling),
             self.error.payload.qp.eq(payload.qp),
             self.error.payload.event.eq(EventType.QP_FATAL),
+            self.waits.eq(self.completion.valid),
             self.moves.eq(~self.completion.valid | self.completion.ready),
             self.idle.eq(quiet & (flights.level == 0) & notices.idle & ~waiting),
         ]

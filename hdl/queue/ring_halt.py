@@ -26,8 +26,7 @@ class RingHalt(wiring.Component):
 
     Parameters
     ----------
-    qps, reads : int
-        QPs, and most reads in flight.
+    qps : int
     swaps : bool
         SAVE and LOAD are done as RESET is. With ``later`` and ``to``.
 
@@ -50,8 +49,8 @@ class RingHalt(wiring.Component):
         would not be seen now.
     clean : 1
         No turn is between its decision and its read.
-    level, pop
-        Reads in flight, and a strobe that the oldest has come back.
+    reading : 1
+        Reads of the ring are in flight, as of 2 cycles ago.
     may, armed, hold : 1
         The indices can be written in the next cycle, unless there is ``hold`` in it. ``armed``: that may be now.
     qp, index
@@ -68,8 +67,7 @@ class RingHalt(wiring.Component):
         The ring is to make room: what is read of it arrives all the same.
     """
 
-    def __init__(self, qps, reads, *, swaps=False):
-        self.reads = reads
+    def __init__(self, qps, *, swaps=False):
         self.swaps = swaps
         super().__init__(
             {
@@ -83,8 +81,7 @@ class RingHalt(wiring.Component):
                 "in_use": In(1),
                 "stalled": In(1),
                 "clean": In(1),
-                "level": In(range(reads + 1)),
-                "pop": In(1),
+                "reading": In(1),
                 "may": In(1),
                 "armed": Out(1),
                 "hold": In(1),
@@ -105,7 +102,6 @@ class RingHalt(wiring.Component):
         m = Module()
         rewinding, resetting = Signal(), Signal()
         resets = Signal()  # a RESET is at `control`, and not done
-        left = Signal(range(self.reads + 1))
         calm = Signal(range(CALM + 1))
         token, is_reset, to, later = self.control, self.control.payload.action == QpAction.RESET, 0, 0
         if self.swaps:
@@ -146,14 +142,14 @@ class RingHalt(wiring.Component):
                 m.next = "CLEAN"
                 give_up()
             with m.State("CLEAN"):
-                m.d.sync += left.eq(self.level - self.pop)
                 with m.If(self.clean):
-                    m.next = "DRAIN"
+                    m.next = "LOOK"
+                give_up()
+            with m.State("LOOK"):
+                m.next = "DRAIN"
                 give_up()
             with m.State("DRAIN"):
-                with m.If(left != 0):
-                    m.d.sync += left.eq(left - self.pop)
-                with m.Elif(~self.evicting | (calm == 0)):
+                with m.If(~self.reading & (~self.evicting | (calm == 0))):
                     m.next = "SET"
                 give_up()
             with m.State("SET"):

@@ -9,6 +9,7 @@ from ..abi.commands import QpAction
 from ..abi.contexts import QP_CONTEXT
 from ..abi.wqe import WQE_DEFAULT
 from ..stream.fifo import Queue
+from ..stream.in_flight import InFlight
 from ..stream.packet import PacketBeat
 from ..stream.ready import ReadyQueue
 from ..stream.skid import Skid
@@ -27,6 +28,10 @@ from .wqe_area import WqeArea
 from .wqe_push import WqePush
 
 __all__ = ["RingIndex", "RingPrefetcher", "RingStatus"]
+
+
+READ_BITS = 8
+"""Of a read's number, see :class:`verbena.hdl.stream.in_flight.InFlight`."""
 
 
 class RingPrefetcher(wiring.Component):
@@ -255,13 +260,14 @@ class RingPrefetcher(wiring.Component):
         m.submodules.table = table = Table(QP_CONTEXT, names, self.rings, late=[self.base])
         m.submodules.ready = ready = ReadyQueue(self.rings)
         m.submodules.arrivals = arrivals = self._arrivals
-        m.submodules.halt = halt = RingHalt(self.rings, self.reads, swaps=self.swaps or self.shared > 0)
+        m.submodules.halt = halt = RingHalt(self.rings, swaps=self.swaps or self.shared > 0)
         m.submodules.indices = indices = self._indices
         m.submodules.doorbells = doorbell = RingDoorbell(self.rings, strides, self.sends)
         m.submodules.turns = turns = self._turns
         m.submodules.pool = pool = self._pool
         m.submodules.waiting = waiting = ReadyQueue(self.rings)
         m.submodules.flights = flights = Queue(turns.flight_layout, self.reads)
+        m.submodules.in_flight = reads = InFlight(self.rings, READ_BITS)
         m.submodules.store = store = WqeArea(self.data_width, self.blocks, self.size, puts=self.sends)
         pointing = self._connect_control(m, halt)
         m.d.comb += [
@@ -464,8 +470,11 @@ class RingPrefetcher(wiring.Component):
         ignore_consumed = halt.ignore_consumed & (self.consumed.payload.qp == halt.qp)
         m.d.comb += [
             halt.clean.eq(turns.clean),
-            halt.level.eq(flights.level),
-            halt.pop.eq(ending),
+            halt.reading.eq(reads.some),
+            reads.enter.eq(turns.start),
+            reads.enter_qp.eq(turns.flight.qp),
+            reads.done.eq(ending),
+            reads.qp.eq(halt.qp),
             # Blocks go back in the cycle after the indices are written, in which no turn may ask for one.
             halt.may.eq(doorbell.idle & ~turns.en & pool.may_drop & (swap.seen if self.swaps else 1)),
             halt.hold.eq(self.consumed.valid | ending | ~arrivals.i.ready),

@@ -27,6 +27,7 @@ from key_ends import (
 )
 from streams import make_rng
 from verbena.hdl.abi.cqe import Syndrome
+from verbena.hdl.memory.key_operations import KEPT
 from verbena.sim.model import rnic
 from verbena.sim.ports import Faults
 from verbena.sim.world import World
@@ -36,6 +37,7 @@ from verbena.sw.verbs.libibverbs_enums import (
     ibv_event_type,
     ibv_qp_attr_mask,
     ibv_qp_type,
+    ibv_send_flags,
     ibv_wc_flags,
     ibv_wc_opcode,
 )
@@ -43,6 +45,80 @@ from verbena.sw.verbs.mr import MR, MW, MWBind, MWBindInfo
 from verbena.sw.verbs.pd import PD
 from verbena.sw.verbs.qp import QPAttr
 from verbena.sw.verbs.wr import SGE, SendWR
+
+# -- Beside others.
+
+
+@pytest.mark.parametrize("operations", [1, 3])
+def test_others_go_on_while_keys_are_changed(operations):
+    """What other queue pairs send passes operations that wait for host memory, of several queue pairs; these are
+    complete later, all of them, and what is behind each behind it."""
+    with two_ends(qps=operations + 1) as (a, b):
+        fill(b, 2)
+        windows = [MW(b.pd, 1) for _ in range(operations)]
+        inline = ibv_send_flags.IBV_SEND_SIGNALED | ibv_send_flags.IBV_SEND_INLINE
+        send(b, OP.IBV_WR_RDMA_WRITE, [sge(b, 0, 8)], remote=(a, 0), flags=inline, qp=b.qps[-1])
+        success(b.cq)
+        port = world().adapters[1]
+        port.set_memory(read_latency=8000, write_latency=32)
+        try:
+            for number, window in enumerate(windows):
+                bind(b, window, 0, 4096, wr_id=number, qp=b.qps[number])
+                send(b, OP.IBV_WR_RDMA_WRITE, [sge(b, 0, 8)], remote=(a, 8), wr_id=9, flags=inline, qp=b.qps[number])
+            settle(1000)
+            for _ in range(5):
+                start = world().cycles
+                send(b, OP.IBV_WR_RDMA_WRITE, [sge(b, 0, 8)], remote=(a, 0), flags=inline, wr_id=5, qp=b.qps[-1])
+                assert success(b.cq).wr_id == 5
+                assert world().cycles - start < 4000
+            done = completions(b.cq, 2 * operations)
+        finally:
+            port.set_memory(read_latency=128, write_latency=32)
+        assert [wc.status for wc in done] == [W.IBV_WC_SUCCESS] * len(done)
+        for number in range(operations):
+            own = [wc.wr_id for wc in done if wc.qp_num == b.qps[number].qp_num]
+            assert own == [number, 9]
+        for window in windows:
+            write(a, window.rkey, b.mr.buf + 100, 50)
+            success(a.cq)
+
+
+def test_others_are_received_while_a_key_is_invalidated():
+    """A SEND takes away a key whose entry has to be read, which takes long: what comes for another queue pair is
+    answered meanwhile, and what comes behind the SEND later."""
+    with two_ends(qps=2) as (a, b):
+        fill(a, 1)
+        region, others = FastMR(b.pd, 1), []
+        region.map(b.mr.buf, 4096)
+        register(b, region)
+        success(b.cq)
+        while not others or others[-1].handle % KEPT != region.handle % KEPT:  # until another one has its place
+            others.append(FastMR(b.pd, 1))
+            others[-1].map(b.mr.buf, 4096)
+            register(b, others[-1])
+            success(b.cq)
+        write(a, b.mr.rkey, b.mr.buf, 8, qp=a.qps[1])
+        success(a.cq)
+        recv(b, [sge(b, 100, 8)])
+        settle(2000)
+        port = world().adapters[1]
+        port.set_memory(read_latency=8000, write_latency=32)
+        try:
+            send_inv(a, region.rkey, [sge(a, 0, 8)], wr_id=1, qp=a.qps[0])
+            settle(1500)
+            for _ in range(3):
+                start = world().cycles
+                write(a, b.mr.rkey, b.mr.buf, 8, wr_id=5, qp=a.qps[1])
+                assert success(a.cq).wr_id == 5
+                assert world().cycles - start < 2000
+            assert entry_of(b, region)["valid"]
+            write(a, b.mr.rkey, b.mr.buf, 8, wr_id=2, qp=a.qps[0])
+            assert [wc.wr_id for wc in completions(a.cq, 2)] == [1, 2]
+        finally:
+            port.set_memory(read_latency=128, write_latency=32)
+        assert not entry_of(b, region)["valid"]
+        assert success(b.cq).imm_data == region.rkey
+
 
 # -- Regions.
 

@@ -8,7 +8,7 @@ from verbena.hdl.stream.connections import connect_signals, link
 
 __all__ = ["DirectoryBench"]
 
-ASKS = ("ask", "answered", "row", "changed")
+ASKS = ("ask", "answered", "row", "changed", "next_ask", "next_answered")
 
 
 class DirectoryBench(wiring.Component):
@@ -34,12 +34,14 @@ class DirectoryBench(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.block = block = self.block
-        m.submodules.directory = directory = Directory(self.qps, self.slots, 2)
-        link(m, block.ask, directory.ask[1])
+        asks = [name for name in ("", "next_") if f"{name}ask" in block.signature.members]
+        m.submodules.directory = directory = Directory(self.qps, self.slots, 1 + len(asks))
+        for number, name in enumerate(asks, 1):
+            link(m, getattr(block, f"{name}ask"), directory.ask[number])
+            m.d.comb += getattr(block, f"{name}answered").eq(directory.answered[number])
         connect_signals(m, directory, block, "row", "changed")
         m.d.comb += [
             directory.ask[0].valid.eq(self.probe),
-            block.answered.eq(directory.answered[1]),
             self.directory_ready.eq(directory.ready),
             directory.write.eq(self.place),
             directory.index.eq(self.place_index),

@@ -10,7 +10,7 @@ from streams import shared, unpacked
 from verbena.hdl.abi.commands import CommandStatus, QpAction
 from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.context.directory import Away, Directory
-from verbena.hdl.control.quiet import QUIET
+from verbena.hdl.control.quiet import QUIET, REST
 from verbena.hdl.control.slot_keeper import SlotKeeper
 from verbena.hdl.stream.connections import connect_signals, link
 
@@ -20,7 +20,7 @@ DIRECTORY = ("answered", "row", "changed")
 SAMPLED = (
     *("wants", "done", "brought", "slot", "status", "closed", "closed_qp", "place", "place_index", "idle"),
     *("attributes_save", "attributes_load", "attributes_clear"),
-    *("collect", "write", "index", "read", "whole", "back", "count_qp_fetches"),
+    *("collect", "write", "write_index", "read", "read_index", "whole", "back", "count_qp_fetches"),
 )
 STREAMS = ("token", "want", "timers", "event", "sq_ring", "rq_ring")
 
@@ -90,7 +90,7 @@ class World:
         self.turn = "idle"
         self.command, self.result = None, None  # (QP, create)
         self.asks = False  # the command waits for its QP's slot
-        self.packet = None
+        self.packet = self.next_packet = None  # the QPs of one that waits, and of the one behind it
         self.reported = 0
         self.works = None  # slots whose QPs do something; None: all
         self.serving = set()
@@ -110,7 +110,9 @@ class World:
         self.timer_of = lambda qp: 0
         self.timer, self.phase = 0, 0
         self.past = []  # `closed_qp`
-        self.completed, self.quiet = 1, 0
+        self.completed, self.quiet, self.rest = 1, 0, 0
+        self.rested = False  # no completion waited for so many cycles in a row
+        self.waits = 0  # a completion
         self.stall = 0.3
         self.creating = None
         self.put = self.edges = None
@@ -178,18 +180,23 @@ class World:
         grant = int(self.turn == "granted")
         opens = int(not grant and not self.reported)
         forgets = self.forget is not None and not grant
-        moves = int(self.roll())
+        waits = self.waits or int(rng.random() < 0.1)
+        moves = int(not waits or self.roll())
+        self.waits = waits and not moves
         for name, value in (
             ("grant", grant),
             ("opens", opens),
             ("forget", forgets),
             ("forget_slot", self.forget or 0),
             ("reports", int(self.reported > 0)),
+            ("waits", waits),
             ("moves", moves),
             ("completed", self.completed),
             ("room", self.room),
             ("packet", int(self.packet is not None)),
             ("packet_index", self.packet or 0),
+            ("next_packet", int(self.rows.get(self.next_packet, ("here",))[0] == "away")),
+            ("next_packet_index", self.next_packet or 0),
             ("full", self.full),
             ("wake", self.wake),
             ("writing", int(self.writing > 0)),
@@ -277,6 +284,8 @@ class World:
             self.busy = rng.randint(1, 3)
             self.attributes.pop(now.closed_qp)
         self.quiet = self.quiet + moves if self.completed else 0
+        self.rest = self.rest + 1 if self.completed and not waits else 0
+        self.rested = self.completed and (self.rested or self.rest >= REST)
         if "token" in taken:
             token = taken["token"]
             assert (token.qp, now.closed, token.psn) == (now.closed_qp, 1, 0)
@@ -288,7 +297,6 @@ class World:
                 self.timer, self.phase = self.timer_of(self.saved[0]), rng.randrange(4)
             else:
                 assert token.action == QpAction.LOAD
-                assert self.busy == 0
                 assert token.qp not in self.content
                 qp, age = self.given
                 assert age == self.age[qp], "old state"
@@ -317,16 +325,22 @@ class World:
         if now.write:
             assert self.full
             assert self.writing == 0
-            assert now.index == self.saved[0]
-            self.leaving, self.written, self.writing, self.failed = self.saved, now.index, rng.randint(2, 40), False
-            self.log.append(("write", now.index))
+            assert now.write_index == self.saved[0]
+            self.leaving, self.written, self.writing, self.failed = (
+                self.saved,
+                now.write_index,
+                rng.randint(2, 40),
+                False,
+            )
+            self.log.append(("write", now.write_index))
         if now.read:
             assert self.reading == 0
-            assert not (self.writing and self.written == now.index)
-            self.reads, self.reading = (now.index, now.whole), rng.randint(2, 40)
-            value = self.driver[now.index] & 0xFFFF
+            assert not now.write
+            assert not (self.writing and self.written == now.read_index)
+            self.reads, self.reading = (now.read_index, now.whole), rng.randint(2, 40)
+            value = self.driver[now.read_index] & 0xFFFF
             ctx.set(dut.doorbells, {"sq_producer": value, "rq_producer": value ^ 0xFFFF})
-            self.log.append(("read" if now.whole else "peek", now.index))
+            self.log.append(("read" if now.whole else "peek", now.read_index))
         if now.back:
             assert self.reading == 0
             assert not self.bad
@@ -337,6 +351,7 @@ class World:
             qp = now.place_index
             if here:
                 assert known
+                assert self.busy == 0
                 if slot not in self.content:
                     assert self.command == (qp, 1)
                     assert qp not in self.rows
@@ -350,7 +365,7 @@ class World:
                 self.rows[qp] = ("here", slot)
             elif known:
                 assert self.slot_of(qp) is not None
-                assert self.quiet >= QUIET - 1
+                assert self.quiet >= QUIET - 1 or self.rested
                 assert (away.timer, away.phase) == (self.timer, self.phase)
                 self.rows[qp] = ("away", self.timer, self.phase)
                 self.log.append(("gone", qp))
@@ -387,7 +402,9 @@ class World:
         if took:
             self.wanted.pop(0)
         if self.packet is not None and self.rows.get(self.packet, ("here",))[0] == "here":
-            self.packet = None
+            self.packet, self.next_packet = self.next_packet, None
+            if self.rows.get(self.packet, ("here",))[0] == "here":
+                self.packet = None
         if self.forced and rest[2]:
             self.evicted.append((self.evict, bool(rest[3])))
             self.evict = None

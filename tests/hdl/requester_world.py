@@ -22,14 +22,15 @@ AREA = 1024
 BLOCKS = AREA // BATCH
 """Of fetched WQEs a QP, which it has in turn."""
 STREAMS = ("packet", "access", "inline", "outstanding", "reads", "consumed", "rewind", "failed", "flush", "reply")
+KEY_STREAMS = ("operation", "local", "resumed")
 PSNS = 1 << 24
 
 
 class Bench(Elaboratable):
     """A requester with a ready queue, and memories where a test puts what its neighbours would."""
 
-    def __init__(self, window=64, data_width=64, swaps=False, uc=True, ud=True):
-        self.dut = Requester(QPS, window, data_width, QPS * BLOCKS, uc=uc, ud=ud, swaps=swaps)
+    def __init__(self, window=64, data_width=64, swaps=False, uc=True, ud=True, keys=False):
+        self.dut = Requester(QPS, window, data_width, QPS * BLOCKS, uc=uc, ud=ud, swaps=swaps, keys=keys)
         self.queue = ReadyQueue(QPS)
         self.words = memory.Memory(shape=64, depth=QPS * AREA // 8, init=[])
         self.status = memory.Memory(shape=33, depth=QPS, init=[])
@@ -58,14 +59,17 @@ class Bench(Elaboratable):
 class World:
     """Runs a bench cycle by cycle. ``log`` keeps (cycle, stream, payload) of everything taken from the requester.
 
-    A QP has the slot of its number. With ``swaps`` it may move to another one (:mod:`requester_swapper`). ``alone``:
-    as of :func:`queue_world.make`.
+    A QP has the slot of its number. With ``swaps`` it may move to another one (:mod:`requester_swapper`). With ``keys``
+    a test gives the results of operations itself. ``alone``: as of :func:`queue_world.make`.
     """
 
-    def __init__(self, rng, *, stall=0.3, window=64, data_width=64, swaps=False, uc=True, ud=True, alone=False):
+    def __init__(
+        self, rng, *, stall=0.3, window=64, data_width=64, swaps=False, uc=True, ud=True, keys=False, alone=False
+    ):
         self.rng, self.stall = rng, stall
-        self.bench = (Bench if alone else partial(shared, Bench))(window, data_width, swaps, uc, ud)
+        self.bench = (Bench if alone else partial(shared, Bench))(window, data_width, swaps, uc, ud, keys)
         self.dut = self.bench.dut
+        self.streams = STREAMS + (KEY_STREAMS if keys else ())
         self.cycle = 0
         self.log = []
         self.to_schedule = deque()  # QPs to add to the ready queue
@@ -166,7 +170,7 @@ class World:
     def seen(self):
         """What is looked at in each cycle; payloads as numbers, because few are taken."""
         dut, queue = self.dut, self.bench.queue
-        ports = [getattr(dut, name) for name in STREAMS]
+        ports = [getattr(dut, name) for name in self.streams]
         flat = [x for port in ports for x in (port.valid, port.ready, Value.cast(port.payload))]
         extra = [queue.o.valid, queue.o.ready, queue.o.payload, dut.count_stall_window, dut.sent_en, dut.sent]
         extra += [dut.rewound.valid, dut.rewound.ready, dut.retry.valid, dut.retry.ready]
@@ -195,7 +199,7 @@ class World:
             put(dut.progress, progress)
             if schedule:
                 self.to_schedule.append(qp)
-        for name in STREAMS:
+        for name in self.streams:
             put(getattr(dut, name).ready, self.rng.random() >= self.stall)
         schedule = not ctx.get(dut.again.valid) and self.to_schedule
         turn = self.slot[self.to_schedule[0]] if schedule else ctx.get(dut.again.payload)
@@ -217,11 +221,13 @@ class World:
         put.set()
         _, _, *values = await self.edge
         self.write(ctx, late)
-        for number, name in enumerate(STREAMS):
+        for number, name in enumerate(self.streams):
             valid, ready, payload = values[3 * number : 3 * number + 3]
             if valid and ready:
                 item = unpacked(getattr(dut, name), payload)
-                if name not in ("inline", "reply"):
+                if name == "resumed":
+                    self.to_schedule.append(self.owner[item])
+                elif name not in ("inline", "reply"):
                     assert self.owner[item.qp] is not None, f"{name} of an empty slot"
                     item["qp"] = self.owner[item.qp]
                 self.log.append((self.cycle, name, item))
@@ -231,7 +237,7 @@ class World:
                     self.fetch(ctx, item.qp)
                 if name == "rewind":
                     self.rewinds.append((self.cycle + self.rng.choice(self.rewind_cycles), item.qp, item.index))
-        valid, ready, turn, stalled, sent_en, sent, back_valid, back_ready, *rest = values[3 * len(STREAMS) :]
+        valid, ready, turn, stalled, sent_en, sent, back_valid, back_ready, *rest = values[3 * len(self.streams) :]
         retry_valid, retry_ready, wanted, wanted_slot = rest
         assert not wanted or self.owner[wanted_slot] is not None
         if retry_valid and retry_ready:

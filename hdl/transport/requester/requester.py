@@ -10,19 +10,23 @@ from ...abi.contexts import QP_CONTEXT, QpState, QpType
 from ...abi.wqe import WQE_DEFAULT
 from ...context.bank import ContextBank
 from ...context.fetch import ContextFetch
+from ...memory.key_operations import KEY_CLIENT
 from ...queue.ring import RingIndex, RingStatus, send_batch, word_address
-from ...stream.connections import connect_signals
+from ...stream.arbiter import FirstArbiter
+from ...stream.connections import connect_signals, link
 from ...stream.packet import PacketBeat
 from ...stream.transfer import AccessRequest, AttributeWrite, QpControl
+from ...stream.waiting_set import WaitingSet
 from ...stream.words import WORD_BITS, SavedWord
-from ..common.layouts import Failure, Flush, Outstanding, Progress, TxDescriptor, TxDescriptorKind, UdRoute
+from ..common.layouts import Departed, Failure, Flush, Outstanding, Progress, TxDescriptor, TxDescriptorKind, UdRoute
 from ..common.psn import Sent, psn_next
 from .admission import AdmissionCheck
+from .pending_operation import PendingOperation
 from .requester_arbiter import RequesterArbiter, RequesterEvent, RequesterItem
 from .requester_context import BLOCKS_BITS, Phase, RequesterContext, RequesterContextUpdate, StateChange
 from .requester_outputs import OutputStrobes, Reply, RequesterOutputs
 from .requester_swap import RequesterSwap
-from .segmenter import KEY_PORTS, ReadBegun, Segmenter
+from .segmenter import ReadBegun, Segmenter
 from .send_decision import SendAction, SendDecision
 from .turn_hold import TurnHold
 
@@ -30,6 +34,13 @@ __all__ = ["Requester"]
 
 ATTRIBUTES = ("state", "type", "path_mtu", "pd", "log_sq_stride", "max_rd_atomic")
 """Fields of the QP context that count for requests."""
+
+KEY_PORTS = KEY_CLIENT | {
+    "local": Out(stream.Signature(Departed)),
+    "operating": Out(1),
+    "operating_qp": Out(12),
+}
+"""For WQEs that change MPT entries."""
 
 ROWS = 2
 """Rows of block RAM for each context: 4 would take 2 block RAMs less, and 2 cycles more from doorbell to wire."""
@@ -67,8 +78,9 @@ class Requester(wiring.Component):
     a message, and of a READ: it asks for the rest. A WQE that is sent again is not told of again.
 
     *Operations on keys* (``keys``): a WQE that changes an MPT entry has no packet and no PSN. It begins when all before
-    it are complete, once, and those behind it, and all other QPs, wait for its result; so going back does not repeat
-    it.
+    it are complete, once, so going back does not repeat it; and those behind it wait until it is complete. Other QPs
+    go on, but for their own operations: one is under way at a time, and who has to wait for that comes on ``resumed``
+    when it is over. Tokens of its QP wait for it, and others behind them.
 
     *Errors*: a malformed WQE, or a ring in error, goes to ``failed``, and the QP sends nothing more until RESET or a
     retry. Of a malformed WQE's packet nothing comes out; earlier packets of its message may have.
@@ -151,11 +163,15 @@ class Requester(wiring.Component):
         succession.
     failed : stream of ``Failure``; flush : stream of ``Flush``
     operation : stream of ``KeyRequest``; operated : stream of ``KeyResult``
-        With ``keys``: what a WQE does to an MPT entry, and what came of it. No turn begins meanwhile.
+        With ``keys``: what a WQE does to an MPT entry, and what came of it, which goes to ``local`` or ``failed``.
     local : stream of ``Departed``
         With ``keys``: that went well, and nobody will acknowledge it. ``psn`` is that of the packet before.
+    resumed : stream of QP index
+        With ``keys``: turns of those who wait for an operation of another QP.
     busy, busy_qp : 1, 12
-        With ``keys``: something is done for this QP, which may be an operation. A token behind it waits.
+        With ``swaps``: something is done for this QP. A token behind it waits.
+    operating, operating_qp : 1, 12
+        With ``keys``: an operation of this QP is under way. A token behind it waits.
     hold : 1
         Packets enough wait for their payload: a turn that would send is put off, and its QP goes to ``again``
         (:class:`.turn_hold.TurnHold`).
@@ -194,6 +210,7 @@ class Requester(wiring.Component):
         self.keys = keys
         self.wqe_bytes = wqe_bytes
         swap = {"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))}
+        swap |= {"busy": Out(1), "busy_qp": Out(12)}
         super().__init__(
             {
                 "ready": In(stream.Signature(range(qps))),
@@ -232,7 +249,7 @@ class Requester(wiring.Component):
             }
             | (swap if swaps else {})
             | ({"route": Out(stream.Signature(UdRoute))} if gids else {})
-            | (KEY_PORTS | {"busy": Out(1), "busy_qp": Out(12)} if keys else {})
+            | (KEY_PORTS | {"resumed": Out(stream.Signature(range(qps)))} if keys else {})
         )
 
     def _stride(self, attributes):
@@ -259,20 +276,25 @@ class Requester(wiring.Component):
             m.submodules.swap = swap = self._connect_swap(m, sources)
         for name, source in sources.items():
             wiring.connect(m, source, getattr(arbiter, name))
-        names = ("operation", "operated", "local") if self.keys else ()
+        names = ("operation",) if self.keys else ()
         names += ("route",) if self.gids else ()
         for name in ("packet", "access", "inline", "outstanding", "reads", *names):
             wiring.connect(m, getattr(segmenter, name), wiring.flipped(getattr(self, name)))
         for name in OutputStrobes.members:
-            wiring.connect(m, getattr(outputs, name), wiring.flipped(getattr(self, name)))
+            if not self.keys or name != "failed":
+                wiring.connect(m, getattr(outputs, name), wiring.flipped(getattr(self, name)))
         wiring.connect(m, arbiter.o, fetch.i)
         segment = segmenter.i
 
         # -- What there is to do, and what is known of its QP, until it is `done`.
         here, done = fetch.o.payload, Signal()
         qp, event, action, attributes = here.slot, here.item.event, here.item.action, here.attributes
-        if self.keys:
+        if self.swaps:
             m.d.comb += [self.busy.eq(fetch.o.valid), self.busy_qp.eq(qp)]
+        operates = Signal()  # an operation of the QP is under way, as of a cycle ago
+        if self.keys:
+            m.d.sync += operates.eq(self.operating & (self.operating_qp == qp))
+            self._operate(m, segmenter, outputs)
         state, progress, status = here.states.send, here.states.progress, self.status
         starts = Signal()  # nothing has been sent from the PSN on with which it is to start
         settled = Signal()  # nothing of a packet is under way, and what it reported is taken
@@ -440,7 +462,7 @@ class Requester(wiring.Component):
                     for other in (event for event in RequesterEvent if event is not RequesterEvent.TURN):
                         with m.Case(other), m.If(idle):
                             m.next = other.name
-            with m.State("CONTROL"):
+            with m.State("CONTROL"), m.If(~operates):
                 m.next = "TAKE"
                 with m.Switch(action):
                     with m.Case(QpAction.RESET):
@@ -568,6 +590,30 @@ class Requester(wiring.Component):
                 m.d.comb += takes.eq(1)
                 m.next = "IDLE"
         return m
+
+    def _operate(self, m, segmenter, outputs):
+        """What goes on beside turns: one operation on a key, and who waits for its end."""
+        m.submodules.pending = pending = PendingOperation()
+        m.submodules.postponed = postponed = WaitingSet(self.qps)
+        m.submodules.failures = failures = FirstArbiter(Failure, 2)
+        wiring.connect(m, wiring.flipped(self.operated), pending.operated)
+        wiring.connect(m, pending.local, wiring.flipped(self.local))
+        link(m, pending.failed, failures.i[0])
+        link(m, outputs.failed, failures.i[1])
+        wiring.connect(m, failures.o, wiring.flipped(self.failed))
+        m.d.comb += [
+            pending.begin.eq(segmenter.operates),
+            pending.begun.eq(segmenter.begun_operation),
+            pending.told.eq(~segmenter.outstanding.valid),
+            segmenter.occupied.eq(pending.busy),
+            self.operating.eq(pending.busy),
+            self.operating_qp.eq(pending.qp),
+            postponed.i.valid.eq(segmenter.postponed),
+            postponed.i.payload.eq(segmenter.qp),
+            self.resumed.valid.eq(postponed.o.valid & ~pending.busy),
+            self.resumed.payload.eq(postponed.o.payload),
+            postponed.o.ready.eq(self.resumed.ready & ~pending.busy),
+        ]
 
     def _has_work(self, qp_state, state, progress, status):
         """1 if a turn would find something to do that no ACK, no timer and no doorbell will ask for; perhaps also if a

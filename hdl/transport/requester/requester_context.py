@@ -17,6 +17,7 @@ class Phase(enum.Enum, shape=3):
     RESUME = 2  # `index` and `psn` do not fit together: go on at the first packet that is not acknowledged
     REWINDING = 3  # the ring is being rewound: wait
     HALTED = 4  # a WQE was malformed: nothing more until RESET or a retry
+    OPERATING = 5  # as BETWEEN, once the operation on a key is complete that the WQE before `index` asked for
 
 
 BLOCK = 256

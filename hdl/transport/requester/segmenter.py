@@ -6,9 +6,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ...abi.cqe import WcStatus
-from ...abi.tables import AccessStatus
 from ...abi.wqe import SEND_WQE, WQE_DEFAULT, SendFlag, SendOpcode, send_sges
-from ...memory.key_operations import KEY_CLIENT, KeyOperation
+from ...memory.key_operations import KeyOperation, KeyRequest
 from ...queue.ring import send_batch, word_address
 from ...stream.packet import PacketBeat
 from ...stream.transfer import AccessRequest
@@ -17,7 +16,6 @@ from ...wire.opcodes import opcode as wire_opcode
 from ..common.layouts import (
     OPERATED,
     STRIDE_BITS,
-    Departed,
     Outstanding,
     PayloadSource,
     ReadTarget,
@@ -29,20 +27,18 @@ from ..common.psn import PSN_BITS, psn_next
 from .admission import Admission
 from .gather import Gather
 from .inline import InlineQueue
+from .pending_operation import OperationBegun
 from .requester_context import Phase, RequesterContext
 from .run_queue import RunQueue
 from .wqe_head import WqeHead
 from .wqe_words import WqeWord, WqeWords
 
-__all__ = ["KEY_PORTS", "ReadBegun", "Segment", "Segmenter"]
+__all__ = ["ReadBegun", "Segment", "Segmenter"]
 
 ACK_BYTES = 8192
 ACK_PACKETS = 8
 """A long message asks for an acknowledgement after so many bytes or packets, whichever come first: so progress shows
 before its end, and a timeout can be short."""
-
-KNOWN_AFTER = 4
-"""Cycles after which the completer knows a message that it has taken."""
 
 ONE_SIDED = {
     SendOpcode.RDMA_READ: "RC_RDMA_READ_REQUEST",
@@ -71,10 +67,6 @@ Segment = data.StructLayout(
 ReadBegun = data.StructLayout({"qp": 12, "again": 1, "target": ReadTarget})
 """A READ or atomic is begun, and its responses go to ``target``. With ``again`` the
 rest of a READ is asked for, from ``target.psn`` on."""
-
-
-KEY_PORTS = KEY_CLIENT | {"local": Out(stream.Signature(Departed))}
-"""For WQEs that change MPT entries."""
 
 
 class Segmenter(wiring.Component):
@@ -129,14 +121,19 @@ class Segmenter(wiring.Component):
     fresh : 1
         The packet was never sent.
     failed, status, syndrome : 1, 8, 8
-        The WQE is malformed, or its operation has failed, and how: :class:`verbena.hdl.abi.cqe.WcStatus` and
-        ``Syndrome``.
+        The WQE is malformed, and how: :class:`verbena.hdl.abi.cqe.WcStatus` and ``Syndrome``.
     places
         With ``i``: where its WQE stands, as of :class:`verbena.hdl.queue.wqe_fetcher.RingPrefetcher`.
     word_address, word
         Words of fetched WQEs; a word comes two cycles after its address.
-    operation, operated, local
-        With ``keys``, as of the requester, too: an operation keeps the segmenter until its result is there.
+    operation : stream of ``KeyRequest``
+        With ``keys``, as of the requester. A segment waits until its operation is taken, and is ``good`` then.
+    operates, begun_operation : 1, ``OperationBegun``
+        With ``keys``: strobe, together with ``good``, of an operation.
+    occupied : 1
+        With ``keys``: an operation that was taken is not over. A segment that asks for another one is not sent.
+    postponed : 1
+        With ``keys``: strobe, as it finds that.
     packet, access, inline, outstanding, reads, route
         As of :class:`verbena.hdl.transport.requester.requester.Requester`.
     """
@@ -179,7 +176,17 @@ class Segmenter(wiring.Component):
                 "reads": Out(stream.Signature(ReadBegun)),
             }
             | ({"route": Out(stream.Signature(UdRoute))} if gids else {})
-            | (KEY_PORTS if keys else {})
+            | (
+                {
+                    "operation": Out(stream.Signature(KeyRequest)),
+                    "operates": Out(1),
+                    "begun_operation": Out(OperationBegun),
+                    "occupied": In(1),
+                    "postponed": Out(1),
+                }
+                if keys
+                else {}
+            )
         )
 
     def elaborate(self, platform):
@@ -286,21 +293,14 @@ class Segmenter(wiring.Component):
         # -- Piece by piece, until the packet is complete, or found not to be sent.
         # The run may leave at once; what else follows, follows a cycle later.
         complete, failing, refused = Signal(), Signal(), Signal()
-        may_end, ended_badly = Signal(init=1), Signal()  # of an operation: its result is there; and is not good
-        telling = Signal()  # an operation is over, and the completer has not heard of it
+        may_end = Signal(init=1)  # no operation waits to be taken
         m.d.comb += [
             refused.eq(gather.cut & head.blocked),
             failing.eq(gather.cut & ~head.blocked & (head.wrong | gather.unfit)),
             complete.eq(gather.cut & ~head.blocked & ~(head.wrong | gather.unfit) & gather.complete),
             finish.eq(
                 active
-                & (
-                    marking
-                    | refused_before
-                    | failing_before
-                    | ended_badly
-                    | (waiting & may_end & (~inlined | words.inline_done))
-                )
+                & (marking | refused_before | failing_before | (waiting & may_end & (~inlined | words.inline_done)))
             ),
             self.good.eq(active & waiting & may_end & (~inlined | words.inline_done)),
             self.sends.eq(listening & (words.arriving == WqeWord.SIZE) & ~head.blocked),
@@ -330,9 +330,9 @@ class Segmenter(wiring.Component):
         passed = Signal()  # done, and a packet came of it
         m.d.sync += [marking.eq(take & (coming.kind != TxDescriptorKind.REQUEST)), self.done.eq(0)]
         staying = self.packet.valid & ~self.packet.ready
-        hidden = have & ~self.packet.valid  # behind `outstanding` or `reads`
-        # A token that goes behind an operation must find that told: no packet of it holds the token up.
-        m.d.comb += opens.eq(~active & ~take & ~staying & ~hidden & ~in_vain & ~telling & runs.room)
+        first = (self.outstanding, self.reads, *([self.route] if self.gids else []))
+        hidden = Cat(port.valid for port in first).any()  # the header, if there is one, behind these
+        m.d.comb += opens.eq(~active & ~take & ~staying & ~hidden & ~in_vain & runs.room)
         m.d.sync += open_.eq(opens)
         with m.If(open_):
             # Loaded whether or not something comes, so that nothing as late as `valid` enables so many registers.
@@ -351,8 +351,8 @@ class Segmenter(wiring.Component):
                 self.begun.eq(self.good & head.last & newest),
                 self.fresh.eq(self.good & job.admission.fresh),
                 self.reads.valid.eq(self.good & head.one_sided & (newest | middle)),
-                self.done.eq(self.good | failing_before | ended_badly | self.lost),
-                self.failed.eq(failing_before | ended_badly),
+                self.done.eq(self.good | failing_before | self.lost),
+                self.failed.eq(failing_before),
                 passed.eq(self.good),
             ]
         with m.If(self.cancel):
@@ -365,7 +365,6 @@ class Segmenter(wiring.Component):
             for word, half in ((WqeWord.ROUTE_FIRST, 0), (WqeWord.ROUTE_LAST, 1)):
                 with m.If(words.arriving == word):
                     m.d.sync += self.route.payload.as_value().word_select(half, 64).eq(self.word)
-        first = (self.outstanding, self.reads, *([self.route] if self.gids else []))
         for port in first:
             with m.If(port.valid & port.ready):
                 m.d.sync += port.valid.eq(0)
@@ -446,38 +445,23 @@ class Segmenter(wiring.Component):
         with m.Elif(~passed):
             m.d.comb += self.next.phase.eq(Phase.RESUME)
         with m.Else():
-            m.d.comb += self.next.phase.eq(Mux(head.last, Phase.BETWEEN, Phase.MIDDLE))
+            between = Mux(head.operates, Phase.OPERATING, Phase.BETWEEN)
+            m.d.comb += self.next.phase.eq(Mux(head.last, between, Phase.MIDDLE))
         if self.keys:
-            self._operate(m, job, head, gather, complete, finish, may_end, ended_badly, telling)
+            self._operate(m, job, head, gather, complete, refused, may_end)
         return m
 
-    def _operate(self, m, job, head, gather, complete, finish, may_end, ended_badly, telling):
-        """A WQE that changes an MPT entry is sent to who does that, and waits for the result. Of success the completer
-        hears when it knows the message.
-        """
-        asked, transport = self.operation.payload, self.packet.payload.transport
-        asking, awaiting, spoiled = Signal(), Signal(), Signal()
-        verdict = Signal(AccessStatus)
-        known = Signal(KNOWN_AFTER)  # shifts: the message has been taken
-        m.d.sync += ended_badly.eq(0)
-        with m.If(self.i.ready):
-            m.d.sync += [may_end.eq(1), spoiled.eq(0)]
+    def _operate(self, m, job, head, gather, complete, refused, may_end):
+        """A WQE that changes an MPT entry is sent to who does that, and is begun then."""
+        asked, begun, transport = self.operation.payload, self.begun_operation, self.packet.payload.transport
         with m.If(complete & head.operates):
-            m.d.sync += [may_end.eq(0), asking.eq(1)]
-        with m.If(self.operation.valid & self.operation.ready):
-            m.d.sync += [asking.eq(0), awaiting.eq(1)]
-        with m.If(self.operated.valid & self.operated.ready):
-            good = self.operated.payload.status == AccessStatus.OK
-            m.d.sync += [
-                awaiting.eq(0),
-                may_end.eq(good),
-                ended_badly.eq(~good),
-                spoiled.eq(~good),
-                verdict.eq(self.operated.payload.status),
-            ]
+            m.d.sync += may_end.eq(0)
+        with m.Elif(self.operation.ready):
+            m.d.sync += may_end.eq(1)
         m.d.comb += [
-            self.operation.valid.eq(asking),
-            self.operated.ready.eq(awaiting),
+            head.occupied.eq(self.occupied),
+            self.postponed.eq(refused & head.postponed),
+            self.operation.valid.eq(~may_end),
             asked.operation.eq(head.operation),
             asked.key.eq(transport.rkey),
             asked.old.eq(transport.immediate),
@@ -487,25 +471,11 @@ class Segmenter(wiring.Component):
             asked.access.eq(self.packet.payload.traffic_class),
             asked.pd.eq(job.pd),
             asked.qp.eq(job.qp),
+            self.operates.eq(self.good & head.operates),
+            begun.qp.eq(job.qp),
+            begun.wqe_index.eq(job.state.index),
+            begun.psn.eq(self.outstanding.payload.last_psn),
+            begun.binds.eq(head.operation == KeyOperation.BIND),
         ]
-        with m.If(spoiled):
-            m.d.comb += [self.syndrome.eq(verdict), self.status.eq(WcStatus.LOC_QP_OP_ERR)]
-            with m.If(verdict == AccessStatus.BUS):
-                m.d.comb += self.status.eq(WcStatus.GENERAL_ERR)
-            with m.Elif(head.operation == KeyOperation.BIND):
-                m.d.comb += self.status.eq(WcStatus.MW_BIND_ERR)
-
-        with m.If(finish & self.good & head.operates):
-            m.d.sync += [
-                telling.eq(1),
-                known.eq(0),
-                self.local.payload.qp.eq(self.qp),
-                self.local.payload.psn.eq(self.outstanding.payload.last_psn),
-            ]
-        with m.Elif(telling & ~self.outstanding.valid):
-            m.d.sync += known.eq(Cat(1, known))
-        m.d.comb += self.local.valid.eq(telling & known[-1])
-        with m.If(self.local.valid & self.local.ready):
-            m.d.sync += telling.eq(0)
         with m.If(head.operates):
             m.d.comb += self.outstanding.payload.opcode.eq(OPERATED | head.operation.as_value())

@@ -29,7 +29,8 @@ class SendDecision(wiring.Component):
     """Decides, on registers: all outputs belong to the inputs of the cycle before.
 
     A message *starts* in RTS if fewer than ``window`` are begun and not complete. In SQD, or while the state is
-    ``draining``, only what was sent before goes on, to the end of its message. Nothing is sent while ``waiting``.
+    ``draining``, only what was sent before goes on, to the end of its message. Nothing is sent while ``waiting``, nor
+    in the phase OPERATING before the state's WQE is the oldest.
 
     Parameters
     ----------
@@ -103,9 +104,9 @@ class SendDecision(wiring.Component):
 
         # ... and what follows from them.
         middle = phase == Phase.MIDDLE
-        m.d.comb += self.send.eq(
-            self.alive & pending & ~waiting & (middle | ((phase == Phase.BETWEEN) & Mux(stopping, ~fresh, ~closed)))
-        )
+        between = (phase == Phase.BETWEEN) | (phase == Phase.OPERATING)
+        begins = (phase == Phase.BETWEEN) | ((phase == Phase.OPERATING) & at_oldest)
+        m.d.comb += self.send.eq(self.alive & pending & ~waiting & (middle | (begins & Mux(stopping, ~fresh, ~closed))))
         with m.If(dead):
             m.d.comb += self.o.eq(SendAction.GIVE_UP)
         with m.Elif(~self.alive | (phase == Phase.HALTED) | (phase == Phase.REWINDING)):
@@ -114,7 +115,7 @@ class SendDecision(wiring.Component):
             m.d.comb += self.o.eq(SendAction.RESUME)
         with m.Elif((phase == Phase.RESUME) & pending):
             m.d.comb += self.o.eq(SendAction.PASS)
-        with m.Elif(draining & (phase == Phase.BETWEEN) & fresh):
+        with m.Elif(draining & between & fresh):
             m.d.comb += self.o.eq(SendAction.DRAINED)
         with m.Elif(pending & closed & ~stopping):
             m.d.comb += self.o.eq(SendAction.CLOSED)

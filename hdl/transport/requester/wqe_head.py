@@ -50,12 +50,17 @@ class WqeHead(wiring.Component):
         Bytes of the message that belong to earlier packets.
     path_mtu, stride, connected, datagram, admission : 4, 2, 1, 1, ``Admission``
         ``connected``: the QP is RC, UC, UD or RAW_PACKET; ``datagram``: it is one of the last two.
+    occupied : 1
+        With ``keys``: an operation on an MPT entry is under way, and no other one may begin.
     opcode, flags, count : 3, 4, 5
         From START; valid in the cycle after it.
     operates, operation : 1, ``KeyOperation``
-        With ``keys``: the WQE changes an MPT entry, once, when it is the oldest one. In the cycle after START.
+        With ``keys``: the WQE changes an MPT entry, once, when it is the oldest one and no other one does so. In the
+        cycle after START.
     invalidates : 1
         With ``keys``: it is a SEND with invalidate. In the cycle after START.
+    postponed : 1
+        With ``blocked``: perhaps only because of ``occupied``.
     one_sided, atomic, blocked : 1
         READ or atomic; atomic; the message must wait. In the cycle after START.
     remaining : 32
@@ -92,12 +97,14 @@ class WqeHead(wiring.Component):
                 "connected": In(1),
                 "datagram": In(1),
                 "admission": In(Admission),
+                "occupied": In(1),
                 "opcode": Out(3),
                 "flags": Out(4),
                 "count": Out(SGE_COUNT_BITS),
                 "operation": Out(KeyOperation),
                 "operates": Out(1),
                 "invalidates": Out(1),
+                "postponed": Out(1),
                 "one_sided": Out(1),
                 "atomic": Out(1),
                 "blocked": Out(1),
@@ -132,7 +139,7 @@ class WqeHead(wiring.Component):
                         m.d.comb += [mapped.eq(SendOpcode.RDMA_WRITE), operates.eq(1), operation.eq(changes)]
                 with m.Case(SendOpcode.SEND_WITH_INV):
                     m.d.comb += [mapped.eq(SendOpcode.SEND_WITH_IMM), invalidates.eq(1)]
-            m.d.comb += waits.eq(operates & ~(admission.oldest & admission.newest))
+            m.d.comb += waits.eq(operates & (~(admission.oldest & admission.newest) | self.occupied))
         m.d.comb += self.one_sided.eq(self.opcode[2])
         most, room = Signal(SGE_COUNT_BITS), Signal(range(self.wqe_bytes))  # entries; bytes of inline data
         with m.Switch(self.stride):
@@ -149,6 +156,7 @@ class WqeHead(wiring.Component):
                 self.invalidates.eq(invalidates),
                 self.operates.eq(operates),
                 self.operation.eq(operation),
+                self.postponed.eq(operates & self.occupied),
                 self.atomic.eq(mapped[2] & mapped[:2].any()),
                 is_read.eq(mapped[2] & ~mapped[:2].any()),
                 self.flags.eq(flags),

@@ -1,6 +1,6 @@
 """What is said once a request's payload is in memory, or refused."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -8,13 +8,14 @@ from amaranth.utils import ceil_log2
 from ...abi.cqe import Syndrome, WcStatus
 from ...abi.eqe import EventType
 from ...abi.tables import AccessStatus
-from ...memory.key_operations import KEY_CLIENT, KeyOperation
+from ...memory.key_operations import KEY_CLIENT
 from ...stream.ram import Ram
 from ...stream.transfer import NO_EVENT, Completion, Done, Passage, QpError
 from ...stream.words import WORD_BITS, SavedWord
 from ..common.aeth import AethSyndrome
 from ..common.layouts import Ack, Answered, Job, Release
 from .ack_queue import AckAction, AckQueue
+from .parked_job import ParkedJob
 
 __all__ = ["Acknowledger"]
 
@@ -94,8 +95,9 @@ class Acknowledger(wiring.Component):
         Strobe: a request was refused, or came behind a refused one; RNR NAKs included.
     operation : stream of ``KeyRequest``; operated : stream of ``KeyResult``
         With ``keys``: the key of a SEND with invalidate is made invalid when its payload is there, before it is
-        answered or completed; what is answered goes on meanwhile. If that fails, it is as if its run were refused
-        because of that key.
+        answered or completed. Its job waits aside meanwhile, 1 job at a time: jobs of other QPs go on, until one comes
+        of its own QP, or another one that has a key; what is answered goes on, too. If it fails, it is as if its run
+        were refused because of that key.
     saved, loaded : streams of ``SavedWord`` and of words
         With ``swaps``: a QP's row, one word.
     """
@@ -129,7 +131,9 @@ class Acknowledger(wiring.Component):
         m = Module()
         m.submodules.ram = ram = Ram(Memory, self.qps)
         m.submodules.acks = acks = AckQueue(self.qps, swaps=self.swaps)
-        job = self.job.payload
+        job = Signal(Job)
+        resumed = Signal()  # the turn is that of a job that has waited for an operation
+        m.d.comb += job.eq(self.job.payload)
         answered = self.answered.payload
         memory = ram.r_data
         response = Signal()  # the turn is not a job's, but that of a response that was answered
@@ -147,7 +151,7 @@ class Acknowledger(wiring.Component):
         m.d.comb += [
             turn_qp.eq(Mux(response, answered.qp, job.qp)),
             early.eq(of_job & job.release),
-            done.eq(self.done.valid & ~done_due & ~early),
+            done.eq(resumed | (self.done.valid & ~done_due & ~early)),
             status.eq(Mux(response, answered.status, Mux(bad, fate, AccessStatus.OK))),
             ram.r_addr.eq(qp),
             ram.w_addr.eq(qp),
@@ -292,9 +296,27 @@ class Acknowledger(wiring.Component):
             here &= ~self._swap(m, ram, acks, of_job, waited)
 
         leave = Signal()
+        may_park, park = Signal(), Signal()  # a job is put aside
+        held, back = Signal(), Signal()  # one must wait for that; it comes back
         m.d.comb += [fate.eq(self.done.payload.status), remote.eq(job.remote)]
         if self.keys:
-            here &= ~self._operate(m, of_job, waited, done, is_gone, leave, fate, remote)
+            m.submodules.parked = parked = ParkedJob()
+            wiring.connect(m, parked.operation, wiring.flipped(self.operation))
+            wiring.connect(m, wiring.flipped(self.operated), parked.operated)
+            needs = of_job & job.invalidate & ~resumed & (self.done.payload.status == AccessStatus.OK)
+            here &= ~(needs & (~waited | ~is_gone))
+            m.d.sync += park.eq(may_park & needs & waited & done & ~is_gone)
+            m.d.comb += [
+                parked.coming.eq(self.job.payload),
+                parked.park.eq(park),
+                parked.leave.eq(leave & resumed),
+                held.eq(parked.held & ~resumed),
+                back.eq(parked.back),
+            ]
+            with m.If(resumed):
+                m.d.comb += [job.eq(parked.job), fate.eq(parked.status)]
+                with m.If(parked.status != AccessStatus.OK):
+                    m.d.comb += remote.eq(1)
         over = Signal()  # as `leave`, for responses, which wait for nobody
         m.d.sync += waited.eq(0)
         pass_by = Signal()
@@ -302,8 +324,8 @@ class Acknowledger(wiring.Component):
         said = Signal()
         spoken = Signal()  # the queue of answers has been told, and the rest waits
         m.d.comb += [
-            self.job.ready.eq(leave & of_job),
-            self.done.ready.eq((leave & of_job & ~early) | done_due),
+            self.job.ready.eq((leave & of_job & ~resumed) | park),
+            self.done.ready.eq((leave & of_job & ~early & ~resumed) | park | done_due),
             self.answered.ready.eq((over & ~of_job) | pass_by),
             counts.eq(
                 answered.last | ((answered.status != AccessStatus.OK) & (answered.status != AccessStatus.POISONED))
@@ -322,7 +344,7 @@ class Acknowledger(wiring.Component):
             done_due.eq(early_leave | (due > 1) | ((due == 1) & ~early_done)),
         ]
         with m.If(leave):
-            m.d.sync += [response.eq(0), of_job.eq(1)]
+            m.d.sync += [response.eq(0), of_job.eq(1), resumed.eq(0)]
         with m.FSM():
             with m.State("PAIR"):
                 m.d.sync += bad.eq(0)
@@ -331,6 +353,9 @@ class Acknowledger(wiring.Component):
                     m.d.sync += [response.eq(counts), of_job.eq(~counts)]
                     with m.If(counts):
                         m.next = "TURN"
+                with m.Elif(back):
+                    m.d.sync += resumed.eq(1)
+                    m.next = "TURN"
                 with m.Elif(self.job.valid):
                     with m.If(~job.silent):
                         m.next = "READ"
@@ -340,6 +365,8 @@ class Acknowledger(wiring.Component):
                 m.next = "READ"
             with m.State("READ"):
                 m.next = "DECIDE"
+                with m.If(held & of_job):
+                    m.next = "PAIR"
             with m.State("DECIDE"):
                 decide()
                 # While it waits all is as if the run were OK: that is known by now, if it has waited.
@@ -358,6 +385,9 @@ class Acknowledger(wiring.Component):
                     with m.If(done & (fate != AccessStatus.OK)):
                         m.d.sync += bad.eq(1)
                         m.next = "AGAIN"
+                m.d.comb += may_park.eq(~park & ~self.answered.valid)
+                with m.If(park):
+                    m.next = "PAIR"
             with m.State("AGAIN"):
                 decide()
                 m.next = "SAY"
@@ -394,33 +424,6 @@ class Acknowledger(wiring.Component):
                 with m.If(~acks.holds):
                     m.next = "PAIR"
         return m
-
-    def _operate(self, m, of_job, waited, done, is_gone, leave, fate, remote):
-        """The key of a SEND with invalidate; returns 1 for as long as such a job must wait."""
-        job, asked = self.job.payload, self.operation.payload
-        needs, asking, awaiting, known, waits = Signal(), Signal(), Signal(), Signal(), Signal()
-        result = Signal(AccessStatus)
-        m.d.comb += [
-            needs.eq(of_job & job.invalidate & (self.done.payload.status == AccessStatus.OK)),
-            waits.eq(needs & (~waited | (~is_gone & ~known))),
-            self.operation.valid.eq(asking),
-            self.operated.ready.eq(awaiting),
-            asked.operation.eq(KeyOperation.INVALIDATE),
-            asked.key.eq(Cat(job.immediate.word_select(lane, 8) for lane in reversed(range(4)))),
-            asked.pd.eq(job.pd),
-            asked.qp.eq(job.qp),
-        ]
-        with m.If(needs & waited & done & ~is_gone & ~(asking | awaiting | known)):
-            m.d.sync += asking.eq(1)
-        with m.If(self.operation.valid & self.operation.ready):
-            m.d.sync += [asking.eq(0), awaiting.eq(1)]
-        with m.If(self.operated.valid & self.operated.ready):
-            m.d.sync += [awaiting.eq(0), known.eq(1), result.eq(self.operated.payload.status)]
-        with m.If(leave & of_job):
-            m.d.sync += [known.eq(0), result.eq(AccessStatus.OK)]
-        with m.If(known & (result != AccessStatus.OK)):
-            m.d.comb += [fate.eq(result), remote.eq(1)]
-        return waits
 
     def _swap(self, m, ram, acks, of_job, waited):
         """The words of SAVE and LOAD; returns 1 for as long as such a job must wait."""

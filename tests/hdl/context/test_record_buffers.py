@@ -175,6 +175,36 @@ def test_what_a_buffer_takes():
     simulate(dut, testbench, seed=rng.seed_value)
 
 
+def test_a_record_comes_while_the_one_before_is_given_back():
+    """It may begin in the next cycle; good or bad, it changes nothing of what goes."""
+    rng = make_rng()
+    dut = shared(LoadBuffer, LIMITS, QPS)
+    records = []
+    for turn in range(8):
+        sections = random_sections(rng, largest=turn % 4 == 1)
+        records.append((rng.randrange(QPS), sections, rng.random() < 0.3 and turn != 7))
+    gone = []
+
+    async def comes(ctx):
+        for number, (index, sections, bad) in enumerate(records):
+            assert await bring(ctx, dut, rng, index, record(index, sections, checksum=int(bad))) == bad
+            if bad:
+                continue
+            while len(gone) < sum(not bad for *_, bad in records[:number]):
+                await ctx.tick()
+            await strobe(ctx, dut.back)
+
+    async def goes(ctx):
+        for _, sections, bad in records:
+            if not bad:
+                for number, section in enumerate(sections):
+                    assert await receive_all(ctx, dut.loaded[number], len(section), rng) == section
+                gone.append(sections)
+
+    simulate(dut, comes, goes, seed=rng.seed_value)
+    assert len(gone) > 3
+
+
 def test_how_fast_words_come_back():
     """One each cycle, once the first is there."""
     rng = make_rng()

@@ -5,7 +5,7 @@ from streams import make_rng, shared, simulate
 from verbena.hdl.control.next_job import PACKETS, JobKind, NextJob
 
 QPS = 16
-ASKERS = ("lost", "command", "evict", "packet")
+ASKERS = ("command", "evict", "packet")
 
 
 @pytest.mark.parametrize("often", [0.1, 0.5, 0.95])
@@ -28,7 +28,7 @@ def test_against_a_model(often):
             ctx.set(dut.wanted.valid, wanted)
             ctx.set(dut.wanted.payload, qp["wanted"])
             ctx.set(dut.o.ready, ready)
-            order = [name for name in ("lost", "command", "evict") if asks[name]]
+            order = [name for name in ("command", "evict") if asks[name]]
             rest = [name for name, is_there in (("packet", asks["packet"]), ("wanted", wanted)) if is_there]
             order += rest[::-1] if before == PACKETS else rest
             assert ctx.get(dut.o.valid) == bool(order)

@@ -5,7 +5,7 @@ from verbena.hdl.abi.contexts import QP_CONTEXT, QP_CONTEXT_WORDS
 from verbena.hdl.abi.qpc import QPC_DRIVER, QPC_WORDS, qpc_bytes
 from verbena.hdl.context.record import most_words
 from verbena.hdl.control.context_words import ATTRIBUTE_WORDS
-from verbena.hdl.control.sections import BLOCKS, limits
+from verbena.hdl.control.sections import SECTIONS, limits
 from verbena.hdl.queue.ring_swap import RingState
 from verbena.hdl.stream.words import WORD_BITS, StateWords
 from verbena.hdl.transport.completer.completer_swap import CompleterSwap
@@ -25,7 +25,7 @@ def words(shape):
 
 @pytest.mark.parametrize("window", WINDOWS)
 def test_each_block_gives_so_much_at_most(window):
-    most = dict(zip(("attributes", *BLOCKS), limits(window), strict=True))
+    most = dict(zip(SECTIONS, limits(window), strict=True))
     # A state and each of its rows take as many words as the larger of them.
     row = max(words(ResponseState), words(ReplayRow))
     group = words(ReadGroup)

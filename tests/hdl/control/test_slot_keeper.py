@@ -65,7 +65,8 @@ def test_a_command_brings_a_qp_that_is_away():
 
     world = play(scenario)
     assert world.fetches == 1
-    assert [entry[0] for entry in world.log if entry[0] in ("save", "load", "write", "read")].count("write") == 2
+    steps = [entry[0] for entry in world.log]
+    assert (steps.count("write"), steps.count("read")) == (2, 1)
     assert ("again",) in world.log  # what was reported meanwhile goes first
 
 
@@ -160,22 +161,53 @@ def test_a_packet_waits_until_its_qp_is_here():
 
 
 def test_packets_go_first_but_not_for_ever():
-    """As long as both are there one of those that are wanted comes after 7 packets."""
+    """As long as both are there one of those that are wanted comes after 7 packets. It is taken while the packet before
+    it has its turn."""
     left = []
 
     async def scenario(ctx, world):
-        await fill(ctx, world, range(8))
+        await fill(ctx, world, range(10))
         away = [qp for qp, row in world.rows.items() if row[0] == "away"]
         for qp in away[:2]:
             world.want(qp)
+        wanted = list(world.wanted)
         for _ in range(2 * PACKETS + 2):
-            away = [qp for qp, row in world.rows.items() if row[0] == "away" and qp not in world.wanted]
-            world.packet = away[0]
-            await world.until(ctx, lambda: world.packet is None)
+            away = [qp for qp, row in world.rows.items() if row[0] == "away" and qp not in (*wanted, world.packet)]
+            if world.packet is None:
+                world.packet = away.pop(0)
+            world.next_packet, before = away[0], world.packet
+            await world.until(ctx, lambda: world.packet != before)  # noqa: B023
             left.append(len(world.wanted))
 
     play(scenario)
-    assert left == [2] * PACKETS + [1] * PACKETS + [0] * 2
+    assert left == [2] * (PACKETS - 1) + [1] * PACKETS + [0] * 3
+
+
+def test_the_record_of_the_next_qp_is_read_while_the_present_one_comes():
+    """That of the packet behind, or of one that is wanted; and not twice."""
+
+    async def scenario(ctx, world):
+        world.stall = 0
+        await fill(ctx, world, range(8))
+        await world.settle(ctx)
+        for packets in (True, False):
+            away = [qp for qp, row in world.rows.items() if row[0] == "away"]
+            del world.log[:]
+            if packets:
+                world.packet, world.next_packet = away[:2]
+            else:
+                for qp in away[:2]:
+                    world.want(qp)
+            await world.until(ctx, lambda: [entry[0] for entry in world.log].count("load") == 2)
+            await world.settle(ctx)
+            events = [entry[:1] + entry[-1:] if entry[0] == "read" else entry[:1] + entry[2:3] for entry in world.log]
+            events = [event for event in events if event[0] in ("read", "save", "load")]
+            reads = [qp for name, qp in events if name == "read"]
+            assert reads == away[:2]
+            saves = [place for place, (name, _) in enumerate(events) if name == "save"]
+            assert events.index(("read", away[1])) < saves[1]
+
+    play(scenario)
 
 
 @pytest.mark.parametrize("kind", ["command", "want", "packet"])

@@ -67,44 +67,38 @@ def test_reset_waits_for_every_end(last):
     assert log == [*tokens[:2], *ends, tokens[2], "response_receiver", *tokens[3:], "over"]
 
 
-@pytest.mark.parametrize("last", ["requester", "responder", "read_atomic_responder"])
-def test_save_waits_as_reset_does_and_the_requester_hears_it_twice(last):
-    ends = [name for name in ("requester", "responder", "read_atomic_responder") if name != last] + [last]
-    answers = [*(("responder", name) for name in ends), ("response_receiver", "response_receiver")]
+@pytest.mark.parametrize("sending", [True, False])
+@pytest.mark.parametrize("ends", [("responder", "read_atomic_responder"), ("read_atomic_responder", "responder")])
+def test_save_comes_to_the_prefetchers_last_and_to_the_requester_twice(ends, sending):
+    """The response receiver waits for the requester's STOP alone, and for nobody if its queue pair has nothing on the
+    transmit path: STOP arrives there later."""
+    stopped = [("responder", "requester")] if sending else []
+    answers = [*stopped, ("response_receiver", "response_receiver"), *(("requester", name) for name in ends)]
     saves = {name: (name, QpAction.SAVE) for name in [*ALL, "timers"]}
-    log = say([QpAction.SAVE], answers)
+    log = say([QpAction.SAVE], answers, sending=sending)
     assert log[:-3] == [
         ("requester", QpAction.STOP),
         saves["responder"],
-        *ends,
+        *(name for _, name in stopped),
         saves["response_receiver"],
         "response_receiver",
         *(saves[name] for name in ("timers", "completer", "requester")),
+        *ends,
     ]
     assert set(log[-3:-1]) == {saves["sq_fetch"], saves["rq_fetch"]}
     assert log[-1] == "over"
 
 
-def test_save_does_not_wait_for_a_transmit_path_on_which_its_queue_pair_has_nothing():
-    """STOP arrives there later."""
-    answers = [("responder", "responder"), ("responder", "read_atomic_responder")]
-    log = say([QpAction.SAVE], [*answers, ("response_receiver", "response_receiver")], sending=False)
-    assert log.index("read_atomic_responder") < log.index(("response_receiver", QpAction.SAVE))
-    assert log[-1] == "over"
-    assert "requester" not in log
-
-
 @pytest.mark.parametrize("ends", [("responder", "read_atomic_responder"), ("read_atomic_responder", "responder")])
-def test_load_comes_to_the_requester_last(ends):
+def test_load_comes_to_requester_and_timers_last(ends):
     answers = [*(("responder", name) for name in ends), ("response_receiver", "response_receiver")]
     loads = {name: (name, QpAction.LOAD) for name in [*ALL, "timers"]}
     log = say([QpAction.LOAD, QpAction.ERROR], answers)
     at_once = {loads[name] for name in ("responder", "response_receiver", "completer", "sq_fetch", "rq_fetch")}
-    last = log.index("over") - 1
-    assert log[last] == loads["requester"]
-    assert set(log[:last]) == {*at_once, loads["timers"], *ends, "response_receiver"}
-    assert all(log.index(token) < log.index(loads["timers"]) for token in at_once)
-    assert log[last + 2 :] == [*((name, QpAction.ERROR) for name in MOST), "over"]
+    over = log.index("over")
+    assert set(log[over - 2 : over]) == {loads["timers"], loads["requester"]}
+    assert set(log[: over - 2]) == {*at_once, *ends, "response_receiver"}
+    assert log[over + 1 :] == [*((name, QpAction.ERROR) for name in MOST), "over"]
 
 
 def test_the_others_wait_for_nothing():

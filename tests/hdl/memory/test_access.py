@@ -522,6 +522,115 @@ def test_an_entry_that_changes_while_it_is_read():
     assert [piece.address >> 50 for _, piece in monitor.pieces[RECEIVE]] == [1] * count
 
 
+async def change(ctx, dut, index, entry, unseen):
+    """The cycles after which it is taken; ``entry`` is not in memory yet."""
+    item = {"index": index, "entry": entry, "unseen": unseen}
+    ctx.set(dut.invalidate.payload, item)
+    ctx.set(dut.invalidate.valid, 1)
+    cycles = 1
+    while not ctx.get(dut.invalidate.ready):
+        await ctx.tick()
+        cycles += 1
+    await ctx.tick()
+    ctx.set(dut.invalidate.valid, 0)
+    return cycles
+
+
+def as_it_will_be(host, key, **fields):
+    """A region's entry, which is in memory only for as long as this takes."""
+    before = host.load(MPT_BASE + 32 * (key >> 8), 32)
+    address = region(host, key, **fields)
+    entry = host.entry(key >> 8)
+    host.store(MPT_BASE + 32 * (key >> 8), before)
+    return address, entry
+
+
+@pytest.mark.parametrize("unseen", [0, 1])
+@pytest.mark.parametrize("client", [TRANSMIT, RECEIVE])
+def test_an_entry_comes_before_it_is_in_memory(client, unseen):
+    """It is found at once, even while memory is not read; what was on its way, older, is not seen. Runs under way are
+    waited for unless it is ``unseen``, and others' misses until ``hold`` is over."""
+    rng = make_rng()
+    host = Host()
+    new, old, other = 0x105, 0x104, 0x300
+    first = region(host, old)
+    region(host, other)
+    address, entry = as_it_will_be(host, new, bus=1 << 50)
+    dut = small_unit(windows=True)
+    port = getattr(dut, client).request
+
+    async def bench(ctx, monitor):
+        await ctx.tick().repeat(40)  # all lines are cleared after reset
+        if not unseen:
+            await send_all(ctx, port, [access(old, first, 8)])
+            await monitor.until(ctx, lambda: monitor.pieces[client])
+        host.reads.clear()
+        await send_all(ctx, port, [access(other, other << 24, 8, last=0)])
+        await monitor.until(ctx, lambda: host.reads)  # the miss of a run that is not over
+        ctx.set(dut.hold, 1)
+        await ctx.tick()
+        taken = await change(ctx, dut, new >> 8, entry, unseen)
+        assert taken <= 14 if unseen else taken > 200
+        reads = len(host.reads)
+        ctx.set(dut.hold, 0)
+        await monitor.until(ctx, lambda: len(monitor.pieces[client]) == 1 + (not unseen))
+        assert len(host.reads) > reads  # what was on its way may have been older
+        reads = [address for address in host.reads if address >= MPT_BASE]
+        ctx.set(dut.hold, 1)
+        await send_all(ctx, port, [access(new, address, 8)])
+        await monitor.until(ctx, lambda: len(monitor.pieces[client]) == 2 + (not unseen))
+        assert [address for address in host.reads if address >= MPT_BASE] == reads
+        await send_all(ctx, port, [access(0x400, 0, 8)])
+        await ctx.tick().repeat(300)
+        assert [address for address in host.reads if address >= MPT_BASE] == reads
+        ctx.set(dut.hold, 0)
+        await monitor.until(ctx, lambda: len(monitor.pieces[client]) == 3 + (not unseen))
+
+    monitor = run(dut, host, rng, bench, latency=60, linger=lambda: 300)
+    *_, piece, refused = (piece for _, piece in monitor.pieces[client])
+    assert (piece.status, piece.address >> 50) == (AccessStatus.OK, 1)
+    assert refused.status == AccessStatus.KEY
+
+
+def test_an_entry_that_comes_replaces_an_older_one():
+    """In either way of its set, with others in the set; and an entry that is not valid brings nothing."""
+    rng = make_rng()
+    host = Host()
+    dut = small_unit(windows=True)
+    keys = [(16 * number + 1) << 8 for number in range(4)]  # of one set
+    addresses = {key: region(host, key) for key in keys}
+
+    async def bench(ctx, monitor):
+        shown = 0
+
+        async def show(key):
+            nonlocal shown
+            await send_all(ctx, dut.receive.request, [access(key, addresses[key], 8, clear=0, fresh=1)])
+            shown += 1
+            await monitor.until(ctx, lambda: len(monitor.pieces[RECEIVE]) == shown)
+            return monitor.pieces[RECEIVE][-1][1]
+
+        for round_ in range(30):
+            for key in rng.sample(keys, rng.randrange(3)):
+                await show(key)
+            key = rng.choice(keys)
+            valid = rng.randrange(2)
+            _, entry = as_it_will_be(host, key, bus=(round_ + 1) << 50, valid=valid)
+            ctx.set(dut.hold, 1)
+            await ctx.tick()
+            await change(ctx, dut, key >> 8, entry, rng.randrange(2))
+            if valid:
+                piece = await show(key)
+                assert (piece.status, piece.address >> 50) == (AccessStatus.OK, round_ + 1)
+            region(host, key, bus=(round_ + 1) << 50, valid=valid)
+            ctx.set(dut.hold, 0)
+            piece = await show(key)
+            assert piece.status == (AccessStatus.OK if valid else AccessStatus.KEY)
+            assert not valid or piece.address >> 50 == round_ + 1
+
+    run(dut, host, rng, bench, latency=20)
+
+
 def test_stalled_client():
     """Pieces or verdicts of one client that nobody takes do not delay the other."""
     rng = make_rng()

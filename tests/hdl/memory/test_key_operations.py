@@ -1,5 +1,7 @@
 """Operations on keys against the rules in plain Python, and each step of them in the order that readers rely on."""
 
+from collections import deque
+
 import pytest
 from amaranth.back import rtlil
 from memory_model import MPT_BASE, TOP, Host, server
@@ -140,10 +142,19 @@ class Memory:
     def __init__(self, host, dut, rng, latency):
         self.host, self.dut, self.rng, self.latency = host, dut, rng, latency
         self.fails = set()  # words that cannot be written
-        self.dropped = []
+        self.asked = deque()  # writes that are not answered, each with the cycles that it takes
+        self.changes = []
 
     def valid(self, index):
         return self.host.entry(index)["valid"]
+
+    def will_be_valid(self, index):
+        """When all that is asked for is written."""
+        valid = self.valid(index)
+        for address, data, bad in self.asked:
+            if address == MPT_BASE + MPT.size * index and not bad:
+                valid = MPT.unpack(data.ljust(MPT.size, b"\0"))["valid"]
+        return valid
 
     async def writes(self, ctx):
         dut, rng = self.dut, self.rng
@@ -159,28 +170,43 @@ class Memory:
             index, place = divmod(request.address - MPT_BASE, MPT.size)
             # The other words change only while the entry is not valid.
             assert (place, len(data)) in ((0, 8), (8, 24))
-            assert place == 0 or not self.valid(index)
-            bad = index in self.fails
-            for _ in range(self.latency()):
-                await ctx.tick()
-            if not bad:
-                self.host.store(request.address, data)
-            await send_all(ctx, dut.done, [{"status": AccessStatus.BUS if bad else AccessStatus.OK}], rng)
+            assert place == 0 or not self.will_be_valid(index)
+            assert ctx.get(dut.hold)
+            self.asked.append((request.address, data, index in self.fails))
+            assert len(self.asked) <= 3
+
+    async def answers(self, ctx):
+        while True:
+            await ctx.tick()
+            if self.asked:
+                address, data, bad = self.asked[0]
+                for _ in range(self.latency()):
+                    await ctx.tick()
+                assert ctx.get(self.dut.hold)
+                if not bad:
+                    self.host.store(address, data)
+                self.asked.popleft()
+                await send_all(ctx, self.dut.done, [{"status": AccessStatus.BUS if bad else AccessStatus.OK}], self.rng)
 
     async def invalidations(self, ctx):
         dut = self.dut
         while True:
             item = await asked_for(ctx, dut.invalidate)
-            # What is dropped can come back only as it is in memory now.
+            # What is dropped can come back only as it is in memory now, or as it comes.
             if not item.translations:
-                assert not self.valid(item.index) or item.index in self.by_command
+                excused = item.index in self.by_command or item.index in self.fails
+                assert not self.valid(item.index) or ctx.get(dut.hold) or excused
             await pause(ctx, self.rng, 0.7)
-            self.dropped.append((item.translations, item.index))
+            self.changes.append(item)
             ctx.set(dut.invalidate.ready, 1)
             await ctx.tick()
             ctx.set(dut.invalidate.ready, 0)
 
     by_command = ()
+
+    @property
+    def dropped(self):
+        return [(item.translations, item.index) for item in self.changes]
 
 
 def world_of(data_width, rng, latency=None):
@@ -191,7 +217,7 @@ def world_of(data_width, rng, latency=None):
         host.store(MPT_BASE + MPT.size * index, MPT.pack(**entry))
     latency = latency or (lambda: rng.choice([0, 1, 5, 20]))
     memory = Memory(host, dut, rng, latency)
-    background = [server(host, dut.read, dut.fill, rng, latency), memory.writes, memory.invalidations]
+    background = [server(host, dut.read, dut.fill, rng, latency), memory.writes, memory.answers, memory.invalidations]
     return dut, host, entries, memory, background
 
 
@@ -232,7 +258,7 @@ def test_random(data_width, count):
             host.broken = {MPT_BASE + MPT.size * number + 16 for number in failing}
             await drop(ctx, failing)
             status, then = answer(entries, failing, asked)
-            memory.dropped.clear()
+            memory.changes.clear()
             port, result = (dut.receive, dut.received) if peer else (dut.send, dut.sent)
             await send_all(ctx, port, [asked], rng)
             (got,) = await receive_all(ctx, result, 1, rng)
@@ -242,8 +268,14 @@ def test_random(data_width, count):
                 assert not memory.dropped
             else:
                 was_valid = entries[index]["valid"]
-                assert memory.dropped == ([(0, index)] if was_valid and operation != REGISTER else [])
                 now = host.entry(index)
+                if was_valid or then["valid"]:
+                    (change,) = memory.changes
+                    assert (change.index, change.translations, change.unseen) == (index, 0, not was_valid)
+                    assert change.entry.valid == then["valid"]
+                    assert not then["valid"] or all(change.entry[name] == now[name] for name in now)
+                else:
+                    assert not memory.changes
                 names = MPT.fields if then["valid"] or operation != REGISTER else ("valid", "variant", "kind", "pd")
                 assert all(now[name] == then[name] for name in names), (asked, now, then)
                 entries[index] = now
@@ -287,12 +319,48 @@ def test_a_write_that_fails_is_told(step):
         await send_all(ctx, dut.send, [asked], rng)
         (got,) = await receive_all(ctx, dut.sent, 1, rng)
         assert got.status == AccessStatus.BUS
-        assert not memory.dropped
+        assert memory.dropped == [(0, 3)] * 2  # what came is taken back
+        assert not memory.changes[-1].entry.valid
         memory.fails = set()
         await send_all(ctx, dut.send, [asked], rng)
         (got,) = await receive_all(ctx, dut.sent, 1, rng)
         assert got.status == AccessStatus.OK
 
+    simulate(dut, bench, background=background, seed=rng.seed_value)
+
+
+def test_a_window_that_is_bound_anew():
+    """Its old entry is cleared, and nobody is kept from reading entries while accesses still go by it; the new words
+    are written when that is over."""
+    rng = make_rng()
+    dut, host, entries, memory, _ = world_of(64, rng)
+    address = 0x7000_0000
+    common = {"valid": 1, "pd": 1, "access": 31, "address": address}
+    entries[2] = MPT.unpack(MPT.pack(kind=KeyKind.REGION, variant=9, length=1 << 20, log_page_size=12, **common))
+    entries[3] = MPT.unpack(MPT.pack(kind=KeyKind.WINDOW, variant=1, length=100, log_page_size=12, **common))
+    for index in (2, 3):
+        host.store(MPT_BASE + MPT.size * index, MPT.pack(**entries[index]))
+
+    async def bench(ctx):
+        await configure(ctx, dut)
+        asked = {"operation": BIND, "key": 0x302, "old": 1, "region": 0x209, "pd": 1, "access": 2}
+        await send_all(ctx, dut.send, [asked | {"address": address + 4096, "length": 50}], rng)
+        change = await asked_for(ctx, dut.invalidate)
+        assert (change.index, change.unseen, change.entry.valid, change.entry.address) == (3, 0, 1, address + 4096)
+        await ctx.tick().repeat(100)
+        assert not ctx.get(dut.hold)
+        now = host.entry(3)
+        assert (now["valid"], now["variant"], now["address"]) == (0, 1, address)
+        ctx.set(dut.invalidate.ready, 1)
+        await ctx.tick()
+        ctx.set(dut.invalidate.ready, 0)
+        (got,) = await receive_all(ctx, dut.sent, 1, rng)
+        assert got.status == AccessStatus.OK
+        now = host.entry(3)
+        assert (now["valid"], now["variant"], now["address"], now["length"]) == (1, 2, address + 4096, 50)
+        assert not ctx.get(dut.hold)
+
+    background = [server(host, dut.read, dut.fill, rng, memory.latency), memory.writes, memory.answers]
     simulate(dut, bench, background=background, seed=rng.seed_value)
 
 
@@ -350,9 +418,8 @@ def test_cycles():
     async def writes(ctx):
         for port in (dut.write, dut.data, dut.invalidate):
             ctx.set(port.ready, 1)
-        ctx.set(dut.done.valid, 1)
-        async for _ in ctx.tick():
-            pass
+        async for _, _, written in ctx.tick().sample(dut.data.valid & dut.data.payload.last):
+            ctx.set(dut.done.valid, written)
 
     async def bench(ctx):
         await configure(ctx, dut)

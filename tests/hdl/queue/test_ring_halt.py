@@ -8,13 +8,12 @@ from verbena.hdl.queue.ring_halt import CALM, RingHalt
 
 @pytest.mark.parametrize("count", [60, pytest.param(150, marks=pytest.mark.slow)])
 def test_steps(count):
-    """Random neighbours: indices are set only when the reads that were in flight are back, and it may be."""
+    """Random neighbours: indices are set only when the ring's reads are back, and it may be."""
     rng = make_rng()
-    dut = RingHalt(8, 16)
+    dut = RingHalt(8)
     done = {"reset": 0, "rewind": 0}
 
     async def testbench(ctx):
-        level = 0
         for _ in range(count):
             resets, rewinds = rng.choice([(1, 0), (0, 1), (1, 1)])
             reset_qp, qp, index = rng.randrange(8), rng.randrange(8), rng.randrange(1 << 16)
@@ -30,21 +29,22 @@ def test_steps(count):
             while resets or rewinds:
                 now_rewinds = bool(rewinds)
                 assert ctx.get(dut.qp) == (qp if rewinds else reset_qp)
-                old = None  # reads that were in flight when the last turn before was over
-                time, may = 0, False
+                left, past = rng.choice([0, rng.randrange(16)]), []  # reads of the ring
+                time, may, over = 0, False, False
                 edges = aiter(ctx.tick())
                 while True:
                     assert ctx.get(dut.halting)
                     assert ctx.get(dut.ignore_consumed)
                     # A turn that was looked up in the cycle of the request is decided in the next one.
                     clean = time == 0 or (time > 1 and rng.random() < 0.5)
-                    if old is not None:
+                    past.append(left)
+                    if over:
                         clean = rng.random() < 0.5
-                    pop = level > 0 and rng.random() < 0.4
+                    elif not clean:
+                        left += rng.random() < 0.3
                     could, may, hold = may, rng.random() < 0.5, rng.random() < 0.3
                     ctx.set(dut.clean, clean)
-                    ctx.set(dut.level, level)
-                    ctx.set(dut.pop, pop)
+                    ctx.set(dut.reading, past[max(0, time - 2)] > 0)
                     ctx.set(dut.may, may)
                     ctx.set(dut.hold, hold)
                     set_ = ctx.get(dut.set)
@@ -56,16 +56,11 @@ def test_steps(count):
                         assert not hold
                         assert ctx.get(dut.armed)
                         assert ctx.get(dut.setting)
-                        assert old == 0
+                        assert left == 0
                         assert ctx.get(dut.index) == (index if now_rewinds else 0)
                     assert ctx.get(dut.reset) == (set_ and not now_rewinds)
-                    if old is None and clean and time > 0:
-                        old = level
-                    if old:
-                        old -= pop
-                    level -= pop
-                    if not clean and level < 16:
-                        level += 1  # of others, behind it
+                    over = over or (clean and time > 0)
+                    left -= left > 0 and rng.random() < 0.4
                     await anext(edges)
                     time += 1
                     if set_:
@@ -122,7 +117,7 @@ def test_room_is_made(count):
     and its news has had time to come.
     """
     rng = make_rng()
-    dut = RingHalt(8, 16)
+    dut = RingHalt(8)
     ends = {"set": 0, "given up": 0}
 
     async def testbench(ctx):
@@ -135,7 +130,7 @@ def test_room_is_made(count):
             await ctx.tick()
             ctx.set(dut.evict, 0)
             used_at, time, heard = rng.choice([None, None, rng.randrange(30)]), 0, 0
-            left, may = None, False
+            left, past, may = rng.choice([0, rng.randrange(17)]), [], False
             while ctx.get(dut.halting):
                 if ctx.get(dut.drop):
                     await ctx.tick()
@@ -148,14 +143,11 @@ def test_room_is_made(count):
                 could = may
                 clean, may, hold, pop = (rng.random() < 0.5 for _ in range(4))
                 ctx.set(dut.hold, hold)
-                if left is None and clean and time:
-                    left = rng.randrange(17)
-                    ctx.set(dut.level, left)
+                past.append(left)
+                ctx.set(dut.reading, past[max(0, time - 2)] > 0)
                 for name, value in {"in_use": in_use, "stalled": stalled, "clean": clean, "may": may}.items():
                     ctx.set(getattr(dut, name), value)
-                ctx.set(dut.pop, pop and bool(left))
                 heard += not stalled
-                left = left and left - ctx.get(dut.pop)
                 if ctx.get(dut.set):
                     assert not ctx.get(dut.reset)
                     assert could
@@ -165,6 +157,7 @@ def test_room_is_made(count):
                     assert heard >= CALM
                     ends["set"] += 1
                 assert not ctx.get(dut.rewound.valid)
+                left -= left > 0 and pop
                 await ctx.tick()
                 ends["given up"] += in_use
                 assert not (in_use and ctx.get(dut.halting))
@@ -176,7 +169,7 @@ def test_room_is_made(count):
 
 
 def test_who_goes_back_goes_first():
-    dut = RingHalt(8, 16)
+    dut = RingHalt(8)
 
     async def testbench(ctx):
         ctx.set(dut.rewind.payload, {"qp": 3, "index": 77})

@@ -13,6 +13,7 @@ from streams import make_rng
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QpState, QpType
 from verbena.hdl.abi.cqe import Syndrome, WcStatus
+from verbena.hdl.abi.tables import AccessStatus
 from verbena.hdl.abi.wqe import SendFlag, SendOpcode
 from verbena.hdl.transport.common.layouts import TxDescriptorKind
 from verbena.hdl.transport.requester.requester import Requester
@@ -616,3 +617,91 @@ def test_reply_does_not_block():
 def test_arguments(arguments):
     with pytest.raises(ValueError, match="not "):
         Requester(**arguments)
+
+
+async def result_of(ctx, world, status):
+    """The operation under way has this result."""
+    port = world.dut.operated
+    ctx.set(port.payload.status, status)
+    ctx.set(port.valid, 1)
+    while ctx.get(world.dut.operating):
+        await world.tick(ctx)
+    ctx.set(port.valid, 0)
+
+
+@pytest.mark.parametrize("stall", [0, 0.4])
+def test_others_go_on_beside_an_operation(stall):
+    """Its own queue pair waits until it is complete, that of another operation until it is over, and all others for
+    nothing."""
+    rng = make_rng()
+    world = World(rng, stall=stall, keys=True, alone=True)
+    first, second, third = rng.sample(range(QPS), 3)
+    send = Wqe(SendOpcode.SEND, SendFlag.SIGNALED, [(0x1000, 8, 0x55)])
+    invalidates = {qp: Wqe(SendOpcode.LOCAL_INV, SendFlag.SIGNALED, rkey=0x100 + qp) for qp in range(QPS)}
+
+    async def testbench(ctx):
+        for qp in (first, second, third):
+            await world.set_up(ctx, qp, psn=100)
+        world.post(ctx, first, invalidates[first], send)
+        await world.until(ctx, lambda: world.of("operation", first))
+        world.post(ctx, second, invalidates[second], send)
+        world.post(ctx, third, *[send] * 5)
+        await world.until(ctx, lambda: len(world.of("packet", third)) == 5)
+        await world.settle(ctx, 200)
+        assert [item["key"] for item in world.of("operation")] == [0x100 + first]
+        assert not world.of("packet", first) + world.of("packet", second) + world.of("local")
+        assert ctx.get(world.dut.operating)
+        assert ctx.get(world.dut.operating_qp) == first
+        world.turns.clear()
+        await world.settle(ctx, 100)
+        assert not world.turns  # nobody asks again and again
+
+        await result_of(ctx, world, AccessStatus.OK)
+        assert [dict(item) for item in world.of("local")] == [{"qp": first, "psn": 99}]
+        await world.until(ctx, lambda: world.of("operation", second))
+        await world.settle(ctx, 100)
+        assert not world.of("packet", first)
+        world.advance(ctx, first, oldest=1)
+        await world.until(ctx, lambda: world.of("packet", first))
+
+        await result_of(ctx, world, AccessStatus.PD)
+        (failed,) = world.of("failed")
+        assert (failed["qp"], failed["wqe_index"], failed["syndrome"]) == (second, 0, AccessStatus.PD)
+        assert failed["status"] == WcStatus.LOC_QP_OP_ERR
+        world.advance(ctx, second, oldest=1, waiting=1)
+        await world.settle(ctx, 100)
+        assert not world.of("packet", second)
+        assert len(world.of("operation")) == 2
+
+    world.run(testbench)
+    for qp in (first, second):
+        assert [item["wqe_index"] for item in world.of("outstanding", qp)][:1] == [0]
+
+
+def test_a_token_waits_for_the_operation_of_its_queue_pair():
+    """RESET of another one does not; a second operation is begun by the next life alone."""
+    rng = make_rng()
+    world = World(rng, keys=True, alone=True)
+    first, second = rng.sample(range(QPS), 2)
+    invalidate = Wqe(SendOpcode.LOCAL_INV, SendFlag.SIGNALED, rkey=0x777)
+
+    async def testbench(ctx):
+        for qp in (first, second):
+            await world.set_up(ctx, qp)
+        world.post(ctx, first, invalidate)
+        await world.until(ctx, lambda: world.of("operation"))
+        await world.control(ctx, second, QpAction.RESET)
+        await world.until(ctx, lambda: world.of("packet", second))
+        await world.control(ctx, first, QpAction.RESET)
+        await world.settle(ctx, 100)
+        assert not world.of("packet", first)
+        await result_of(ctx, world, AccessStatus.OK)
+        await world.until(ctx, lambda: world.of("packet", first))
+        (token,) = world.of("packet", first)
+        assert token["kind"] == TxDescriptorKind.REQUEST_TOKEN
+        names = [name for _, name, item in world.log if name in ("local", "packet") and item["qp"] == first]
+        assert names == ["local", "packet"]
+        await world.settle(ctx, 100)
+        assert len(world.of("operation")) == 1
+
+    world.run(testbench)

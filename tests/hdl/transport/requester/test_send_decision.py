@@ -19,6 +19,8 @@ def expected(phase, qp_state, begun, pending, error, waiting, draining, fresh):
         return SendAction.GIVE_UP
     if qp_state not in (QpState.RTS, QpState.SQD) or phase in (Phase.HALTED, Phase.REWINDING):
         return SendAction.NOTHING
+    if phase == Phase.OPERATING and begun:
+        waiting = True
     stopping = draining or qp_state == QpState.SQD
     sent_before = middle or not fresh or phase == Phase.RESUME
     if phase == Phase.RESUME:

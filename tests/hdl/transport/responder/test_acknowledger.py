@@ -21,10 +21,10 @@ def of_qp(job):
 class World:
     """An acknowledger; ``say`` gives it a job with its verdict, and says what came of it."""
 
-    def __init__(self, *, stall=0.0, acks=True, swaps=False):
+    def __init__(self, *, stall=0.0, acks=True, swaps=False, keys=False):
         self.rng = make_rng()
         self.stall = stall
-        self.dut = shared(Acknowledger, QPS, swaps=swaps)
+        self.dut = shared(Acknowledger, QPS, swaps=swaps, keys=keys)
         self.acks = []
         self.completions = []
         self.errors = []
@@ -1026,3 +1026,78 @@ def test_arguments():
 def test_converts():
     for swaps in (False, True):
         rtlil.convert(Acknowledger(64, swaps=swaps))
+
+
+# -- SENDs with invalidate.
+
+
+def invalidating(psn, index, key, **more):
+    return send(psn, index, invalidate=1, immediate=int.from_bytes(key.to_bytes(4, "little"), "big"), pd=7, **more)
+
+
+async def result_of(ctx, dut, status):
+    await send_all(ctx, dut.operated, [{"status": status}])
+
+
+@pytest.mark.parametrize("stall", [0, 0.5])
+@pytest.mark.parametrize("status", [OK, KEY, BUS])
+def test_others_pass_a_send_with_invalidate(status, stall):
+    """Until its key is invalid nothing is said of it, nor of what is behind it in its queue pair; others are answered,
+    but for those that have a key."""
+    world = World(stall=stall, keys=True)
+    dut = world.dut
+    asked = []
+
+    async def operations(ctx):
+        await collect(ctx, dut.operation, asked, world.rng, stall)
+
+    async def script(ctx):
+        await world.send(ctx, [(invalidating(1, 0, 0x1234_56), OK), (write(10, qp=2), OK), (send(11, 0, qp=2), OK)])
+        await world.send(ctx, [(write(20, qp=3), OK)])
+        await ctx.tick().repeat(60)
+        assert [(item.key, item.pd, item.qp) for item in asked] == [(0x1234_56, 7, 1)]
+        assert [ack.psn for ack in world.acks] == [10, 11, 20]
+        assert [completion.qp for completion in world.completions] == [2]
+
+        world.offered = [(write(2), OK)]  # behind it
+        await ctx.tick().repeat(60)
+        assert world.offered
+        assert len(world.acks) == 3
+        await result_of(ctx, dut, status)
+        while world.offered:
+            await ctx.tick()
+        await ctx.tick().repeat(60)
+
+        await world.send(ctx, [(invalidating(21, 0, 0x999, qp=3), OK)])
+        world.offered = [(invalidating(12, 1, 0x888, qp=2), OK)]
+        await ctx.tick().repeat(60)
+        assert [item.key for item in asked] == [0x1234_56, 0x999]
+        await result_of(ctx, dut, OK)
+        while world.offered:
+            await ctx.tick()
+        await ctx.tick().repeat(60)
+        assert [item.key for item in asked] == [0x1234_56, 0x999, 0x888]
+        await result_of(ctx, dut, OK)
+        await ctx.tick().repeat(60)
+
+    async def offer(ctx):
+        while True:
+            await ctx.tick()
+            if world.offered:
+                await world.send(ctx, world.offered)
+                world.offered = []
+
+    world.simulate(script, operations, offer)
+    own = [(ack.psn, ack.syndrome) for ack in world.acks if ack.qp == 1]
+    statuses = [c.status for c in world.completions if c.qp == 1]
+    if status == OK:
+        assert own[-1] == (2, ACK)
+        assert statuses == [0]
+        assert not world.errors
+    else:
+        assert [syndrome for _, syndrome in own] == [0x63 if status == BUS else 0x62]
+        assert own[0][0] == 1
+        assert statuses == [8]
+        assert [error.qp for error in world.errors] == [1]
+    assert [ack.psn for ack in world.acks if ack.qp != 1] == [10, 11, 20, 21, 12]
+    assert [completion.qp for completion in world.completions if completion.qp != 1] == [2, 3, 2]

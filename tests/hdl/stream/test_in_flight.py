@@ -1,17 +1,17 @@
-"""Who has requests between requester and wire."""
+"""Who has something on its way."""
 
 import pytest
 from streams import make_rng, simulate
-from verbena.hdl.transport.tx.in_flight import InFlight
+from verbena.hdl.stream.in_flight import InFlight
 
 QPS = 8
 
 
-@pytest.mark.parametrize("busy", [False, True])
-def test_random(busy):
+@pytest.mark.parametrize("works", [1, 2])
+def test_random(works):
     """It says so of each QP that has some, or for which something is done, and of no other since the last reset."""
     rng = make_rng()
-    dut = InFlight(QPS, busy=busy)
+    dut = InFlight(QPS, 16, works=works)
 
     async def testbench(ctx):
         under_way, history, asked, last = [], [], [], {}
@@ -28,11 +28,11 @@ def test_random(busy):
                 ctx.set(signal, value)
             asked.append(qp)
             history.append(set(under_way))
-            if busy:
-                works, busy_qp = rng.random() < 0.5, rng.randrange(QPS)
-                ctx.set(dut.busy, works)
-                ctx.set(dut.busy_qp, busy_qp)
-                if works:
+            for number in range(works):
+                busy, busy_qp = rng.random() < 0.5, rng.randrange(QPS)
+                ctx.set(dut.busy[number], busy)
+                ctx.set(dut.busy_qp[number], busy_qp)
+                if busy:
                     history[-1].add(busy_qp)
             await ctx.tick()
             if done:
