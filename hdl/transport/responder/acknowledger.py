@@ -293,7 +293,7 @@ class Acknowledger(wiring.Component):
         waited = Signal()
         here = Mux(of_job, done | early, self.answered.valid)
         if self.swaps:
-            here &= ~self._swap(m, ram, acks, of_job, waited)
+            here &= ~self._swap(m, job, ram, acks, of_job, waited)
 
         leave = Signal()
         may_park, park = Signal(), Signal()  # a job is put aside
@@ -425,9 +425,9 @@ class Acknowledger(wiring.Component):
                     m.next = "PAIR"
         return m
 
-    def _swap(self, m, ram, acks, of_job, waited):
+    def _swap(self, m, job, ram, acks, of_job, waited):
         """The words of SAVE and LOAD; returns 1 for as long as such a job must wait."""
-        job, saved, loaded = self.job.payload, self.saved, self.loaded
+        saved, loaded = self.saved, self.loaded
         saves, loads, waits = Signal(), Signal(), Signal()
         m.d.comb += [
             saves.eq(of_job & job.token & (job.passage == Passage.SAVE)),

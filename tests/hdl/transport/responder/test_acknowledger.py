@@ -1035,6 +1035,10 @@ def invalidating(psn, index, key, **more):
     return send(psn, index, invalidate=1, immediate=int.from_bytes(key.to_bytes(4, "little"), "big"), pd=7, **more)
 
 
+async def take_operation(ctx, dut):
+    return await receive_all(ctx, dut.operation, 1)
+
+
 async def result_of(ctx, dut, status):
     await send_all(ctx, dut.operated, [{"status": status}])
 
@@ -1101,3 +1105,50 @@ def test_others_pass_a_send_with_invalidate(status, stall):
         assert [error.qp for error in world.errors] == [1]
     assert [ack.psn for ack in world.acks if ack.qp != 1] == [10, 11, 20, 21, 12]
     assert [completion.qp for completion in world.completions if completion.qp != 1] == [2, 3, 2]
+
+
+@pytest.mark.parametrize("status", [OK, KEY])
+def test_a_queue_pair_is_saved_behind_its_send_with_invalidate(status):
+    """Its word is given once, and tells what came of the SEND."""
+    world = World(swaps=True, keys=True)
+
+    async def script(ctx):
+        await world.send(ctx, [(invalidating(1, 0, 0x1234), OK)])
+        await begin(ctx, world, SAVE)
+        assert not world.words
+        await take_operation(ctx, world.dut)
+        await result_of(ctx, world.dut, status)
+        await end(ctx, world)
+        await ctx.tick().repeat(60)
+        assert len(world.words) == 1
+        assert len(world.acks) == len(world.completions) == 1
+        assert passed_on(world) == [(1, 1, Passage.SAVE)]
+        # In a slot of its own again the QP is as dead as it was.
+        await load(ctx, world, world.words[0].data)
+        acks, _, _ = await world.say(ctx, write(2))
+        assert bool(acks) == (status == OK)
+
+    world.simulate(script)
+
+
+@pytest.mark.parametrize("cycles", range(1, 11))
+def test_another_queue_pair_comes_as_a_send_with_invalidate_goes_on(cycles):
+    """A LOAD is behind the SEND, ``cycles`` after its result: the SEND writes its own row."""
+    world = World(swaps=True, keys=True)
+
+    async def script(ctx):
+        await world.send(ctx, [(invalidating(1, 0, 0x1234), OK)])
+        await ctx.tick().repeat(20)
+        await take_operation(ctx, world.dut)
+        await result_of(ctx, world.dut, KEY)
+        await ctx.tick().repeat(cycles)
+        world.offered.append(LOAD | {"qp": 2})
+        await ctx.tick().repeat(40)
+        await send_all(ctx, world.dut.loaded, [0])
+        await end(ctx, world)
+        assert [(c.qp, c.status) for c in world.completions] == [(1, 8)]
+        for qp, lives in ((1, False), (2, True)):
+            acks, _, _ = await world.say(ctx, write(2, qp=qp))
+            assert bool(acks) == lives
+
+    world.simulate(script)
