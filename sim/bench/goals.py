@@ -64,6 +64,7 @@ GOALS = (
     _cycles(17, group="raw packets", size=64, **NARROW),
     _share(0.95, group="raw packets", size=1500, **NARROW),
     Goal("cost_cycles", AT_MOST, 1, {"group": "SRQ", "size": 8, **NARROW}),
+    _cycles(200, group="keys", **NARROW),
     _cycles(12.6, group="different words", op="READ", qps=16, **NARROW),
     _cycles(14.5, group="different words", op="FETCH_ADD", qps=16, **NARROW),
     _share(0.98, group="throughput", op="READ", size=(32, 64, 128, 256, 512, 1024), qps=16, **NARROW),

@@ -153,7 +153,8 @@ def plan(everything=False):
         for name in RETURNING:
             add("latency", latency, name, 8, False, push)
     for what in KEYS:
-        add("keys", key_life, what)
+        for qps in (1, 16):
+            add("keys", key_life, what, qps)
     for size in FRAMES:
         add("raw packets", frames, size)
     for moderation in MODERATIONS:

@@ -44,6 +44,15 @@ def test_the_life_of_a_key(what):
     assert max(steps) < 1200
 
 
+@pytest.mark.parametrize("what", ["fast region", "window"])
+def test_keys_of_many_queue_pairs(what):
+    """What several change at once goes side by side, but for the writes of their entries."""
+    row = key_life(what, 8)
+    assert row["qps"] == 8
+    assert row["cycles_per_message"] < key_life(what)["cycles_per_message"] * 2 / 3
+    assert ("use_cycles" in row) == (what == "window")
+
+
 def test_events_of_a_burst():
     """Moderated ones come for 16 completions, but for those behind the last 16; others far more often."""
     plain, moderated = events(0, 0), events(16, 100)
