@@ -18,7 +18,8 @@ from verbena.hdl.config import Config
 from verbena.hdl.control.activity import QUIET
 from verbena.hdl.transport.timers.timers import VISIT
 from verbena.sim import model
-from verbena.sim.devices import SimPort, second_ns
+from verbena.sim.sim_port import SimPort
+from verbena.sim.ticks import second_ns
 from verbena.sim.world import INTERRUPT, WATCH, World
 from verbena.sw.cm.membership_report import checksum
 from verbena.sw.port import provide

@@ -13,7 +13,7 @@ from cocotb.triggers import ClockCycles
 from ..hdl.abi.registers import REGISTERS
 from ..sw import host_memory
 from ..sw.port import provide
-from .devices import TICK, second_ns
+from .ticks import TICK, second_ns
 from .world import BusError
 
 __all__ = ["AxiPort", "Heap", "WorldPort", "provide_ports"]

@@ -16,8 +16,9 @@ from verbena.sw.verbs.libibverbs_enums import ibv_send_flags, ibv_wc_status
 from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
 
 from .console import BarColumn, Console, Progress, Table, TextColumn, TimeRemainingColumn, TransferSpeedColumn, box
-from .devices import configure, tick_text, world
+from .devices import configure, world
 from .pair import End, connect
+from .ticks import tick_text
 from .wire_limit import wire_cycles
 
 __all__ = ["main"]

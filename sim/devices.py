@@ -19,45 +19,19 @@ asked for a file that tells of events.
 """
 
 import atexit
-import errno
-import functools
 import os
 import random
 import sys
 
-from verbena.hdl.abi.registers import REGISTERS
-from verbena.sw import host_memory
-from verbena.sw.gids import link_local
+from .settings import setting
+from .sim_port import GRACE_MS, IP, MAC
 
-from .device_memory import DeviceMemory
-
-__all__ = ["SimPort", "configure", "default_tick", "ports", "second_ns", "tick_text", "world"]
+__all__ = ["configure", "ports", "world"]
 
 ADAPTERS = 2
-GRACE_MS = 50
-MAC = 0x02_56_42_00_00_01
-"""Of ``sim0``, locally administered; that of ``sim1`` is the next one."""
-
-IP = 0x0A_00_00_01
-"""Of ``sim0``, 10.0.0.1; that of ``sim1`` is the next one."""
-
-STATUS = REGISTERS["status"].offset
 _options = {}
 
-TICK = 16
-"""Cycles that a simulated adapter's timers take for 4.096 us, unless the option ``tick`` says otherwise. True time
-would be 640, but a hundred thousand cycles a second are simulated, and nobody wants to wait minutes for a timeout."""
-
-TICKS_A_SECOND = 1 / 4.096e-6
-
 _world = None
-
-
-def second_ns(tick, clock_hz):
-    """Nanoseconds of simulated time that count as a second, at ``tick`` cycles of ``clock_hz`` for 4.096 us: as much
-    less than a true second as the tick is shorter than a true one.
-    """
-    return round(tick * TICKS_A_SECOND * 1e9 / clock_hz)
 
 
 ENGINE = {
@@ -67,27 +41,6 @@ ENGINE = {
     "swap_every": "VERBENA_SWAP_EVERY",
 }
 """What the engines may be made with, and the variables for it."""
-
-
-def setting(name, default=None, kind=int):
-    """A number of the environment, or ``default`` if it is not set. ``OSError`` (EINVAL) if it is not a number."""
-    text = os.environ.get(name)
-    try:
-        return kind(text) if text else default
-    except ValueError:
-        what = "a whole number" if kind is int else "a number"
-        raise OSError(errno.EINVAL, f"{name} must be {what}, not {text!r}") from None
-
-
-def default_tick():
-    """``VERBENA_TICK`` of the environment, or :data:`TICK`."""
-    return setting("VERBENA_TICK", TICK)
-
-
-def tick_text(tick, clock_hz):
-    """What timers take, in words: which tick was used, and which is the true one."""
-    true = round(clock_hz * 4.096e-6)
-    return f"timers: {tick} cycles for 4.096 µs" + (" (true)" if tick == true else f" (true: VERBENA_TICK={true})")
 
 
 def configure(**options):
@@ -105,6 +58,7 @@ def world():
     global _world
     if _world is None or _world.closed:
         _world = _make({"adapters": ADAPTERS})
+        _world.is_default = True
     return _world
 
 
@@ -204,123 +158,3 @@ class _Opener:
             return Glass(self._network.shown_at(self._name))
         except (OSError, AttributeError):
             return None
-
-
-ALONE = (
-    "verbena: this program is alone: its peer is in another process, and no switch runs. Type `verbena sim` in another "
-    "terminal, and start both programs again"
-)
-LINGER, LINGER_QUANTUM = 16, 2048
-"""How often, and for how many cycles at a time, a program that ends lets its adapter work."""
-
-
-class SimPort:
-    """Adapter ``index`` of ``world`` as a :class:`verbena.sw.port.Port`; ``random`` follows from the world's seed."""
-
-    memory = host_memory
-    owners = ()
-    _driver = None
-    _told = False
-    _known = set()
-    """Addresses and numbers of the QPs that this process has had."""
-
-    def __init__(self, world, index):
-        self.world = world
-        self.index = index
-        self._number = number = getattr(world, "first", 0) + index
-        self.name = f"sim{number}"
-        self._adapter = world.adapters[index]
-        self.mac = self._adapter.mac
-        self.random = random.Random(f"{world.random_seed} {number}")
-        self.tick = int(getattr(world, "tick", None) or default_tick())
-        self.ip = IP + number
-        self.roce_v1 = True
-        self._neighbours = {}
-        for other, adapter in enumerate(world.adapters):
-            self.add_neighbour(IP + number - index + other, adapter.mac)
-
-    @functools.cached_property
-    def device_memory(self):
-        return DeviceMemory(self.world, self._number)
-
-    def read32(self, offset):
-        return self._adapter.read32(offset)
-
-    def write32(self, offset, value):
-        self._adapter.write32(offset, value)
-
-    def advance(self, max_cycles):
-        """Ends early at an interrupt of any adapter, or when an engine writes to watched memory."""
-        self.world.advance(max_cycles)
-        cut = getattr(self.world, "cut", False)  # the engines have not told it yet
-        busy = cut or not self.world.idle or any(not a.read32(STATUS) & 1 for a in self.world.adapters)
-        if not busy and not self._told and self.world is _world:
-            self._tell_if_alone()
-        return busy
-
-    def _tell_if_alone(self):
-        """Nothing can happen any more: says so, if what a QP waits for is in another process."""
-        mine = {port.ip: port._driver.qps if port._driver is not None else {} for port in self.world.ports.values()}
-        self._known.update((ip, number) for ip, qps in mine.items() for number in qps)
-        for reference in [reference for qps in mine.values() for reference in qps.values()]:
-            peer = getattr(reference(), "peer", None)
-            if peer is not None and peer[0] in mine and peer not in self._known:
-                SimPort._told = True
-                print(ALONE, file=sys.stderr, flush=True)
-                return
-
-    @property
-    def linked(self):
-        """Another simulator is at the other end of the wire, and may send any time."""
-        return getattr(self.world, "link", None) == "up"
-
-    def follow(self):
-        """A thread gives the default world time while the program calls nothing, unless ``VERBENA_EXACT`` is set; a
-        world of a network has such a thread anyway.
-        """
-        from .attach import Mover
-
-        if self.world is _world and not self.world.followed and not os.environ.get("VERBENA_EXACT"):
-            Mover(self.world, setting("VERBENA_GRACE_MS", GRACE_MS, float))
-
-    def linger(self):
-        """Lets acknowledgements go that the peer in another process needs, before a QP goes."""
-        if self.linked:
-            for _ in range(LINGER):
-                if not self.advance(LINGER_QUANTUM):
-                    break
-
-    def time_ns(self):
-        return round(self.world.time_ns)
-
-    @property
-    def second_ns(self):
-        return second_ns(self.tick, self.world.clock_hz)
-
-    @property
-    def clock_hz(self):
-        return self.world.clock_hz
-
-    @property
-    def clock_text(self):
-        """What its times are, in words, for tools that print some."""
-        return f"simulated; {tick_text(self.tick, self.world.clock_hz)}"
-
-    def watch(self, address, length):
-        return self.world.watch(address, length)
-
-    def unwatch(self, watch):
-        if not self.gone:
-            self.world.unwatch(watch)
-
-    @property
-    def gone(self):
-        """The world is closed."""
-        return getattr(self.world, "closed", False)
-
-    def resolve(self, ip):
-        return self._neighbours[ip]
-
-    def add_neighbour(self, ip, mac):
-        """Makes the IPv4 address ``ip`` known, and the link-local IPv6 address that follows from ``mac``."""
-        self._neighbours[ip] = self._neighbours[link_local(mac)] = mac

@@ -13,10 +13,11 @@ import time
 import weakref
 
 from ..sw import host_memory
-from .devices import MAC, setting
 from .library import MemorySettings, WireSettings, capture_frames, load
 from .model import build, rnic
 from .ports import Adapter, BusError, Faults, Tap
+from .settings import setting
+from .sim_port import MAC
 
 __all__ = ["INTERRUPT", "LINK", "TAP", "WATCH", "Adapter", "BusError", "Faults", "ProtocolError", "Tap", "World"]
 
@@ -132,6 +133,8 @@ class World:
     _handle = None
     _devices = None
     _linked = False
+    is_default = False
+    """It is that of :func:`.devices.world`."""
     followed = False
     """A thread moves time while the program makes no call (:class:`.attach.Mover`)."""
     tick = None
@@ -205,7 +208,7 @@ class World:
 
     @property
     def ports(self):
-        """The adapters as devices of the driver (:class:`.devices.SimPort`) by name: ``sim0``, ``sim1``, ..."""
+        """The adapters as devices of the driver (:class:`.sim_port.SimPort`) by name: ``sim0``, ``sim1``, ..."""
         if self._devices is None:
             from .world_devices import WorldDevices
 

@@ -2,7 +2,7 @@
 
 from verbena.sw.verbs.base import PyverbsCM
 
-from .devices import SimPort
+from .sim_port import SimPort
 
 __all__ = ["WorldDevices"]
 

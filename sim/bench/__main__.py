@@ -9,7 +9,8 @@ from verbena.hdl.config import DATA_WIDTHS, Config
 from verbena.sw.tools.command import command_line
 
 from ..console import Console, Progress, Table
-from ..devices import tick_text, world
+from ..devices import world
+from ..ticks import tick_text
 from .picture import CLOCK_MHZ, draw
 from .plan import GROUPS, plan, run
 from .words import aim_text, name_of, value_text

@@ -1,6 +1,6 @@
 """What a wire that loses so much allows: timeouts, lengths of messages, and how long nothing may complete."""
 
-from ..devices import default_tick
+from ..ticks import default_tick
 
 __all__ = ["BACKLOG", "HANG", "longest_for", "passing", "timeout_for"]
 

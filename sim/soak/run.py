@@ -9,8 +9,8 @@ from verbena.sw.tools.command import command_line
 from verbena.sw.verbs.libibverbs_enums import ibv_qp_type
 
 from ..console import Console, Table, box
-from ..devices import default_tick, tick_text
 from ..model import rnic
+from ..ticks import default_tick, tick_text
 from ..world import World
 from .connection import Connection
 from .disturbances import KINDS, Disturbances

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from verbena.sw.tools.command import Parser, command_line, plain
 
-from ..devices import default_tick, tick_text
 from ..extra import require
+from ..ticks import default_tick, tick_text
 from .grid import GridError, Sweep, read_toml, values_of
 from .plot import draw
 from .point import run_point

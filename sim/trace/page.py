@@ -7,7 +7,7 @@ from string import Template
 from verbena.hdl.transport.common.aeth import AethSyndrome
 from verbena.hdl.wire.opcodes import Kind
 
-from ..devices import tick_text
+from ..ticks import tick_text
 from .hops import hops_of
 from .messages import Messages
 from .packets import PSNS, psn_after
@@ -15,7 +15,7 @@ from .packets import PSNS, psn_after
 __all__ = ["data_of", "render"]
 
 FIRST_IP = 0x0A000001
-"""Address of the device ``sim0`` (:class:`..devices.SimPort`); ``sim1`` has the next."""
+"""Address of the device ``sim0`` (:class:`..sim_port.SimPort`); ``sim1`` has the next."""
 
 
 def data_of(capture, first=1000, number=None):

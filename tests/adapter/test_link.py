@@ -4,9 +4,9 @@ import struct
 import threading
 
 import pytest
-from verbena.sim.devices import IP
 from verbena.sim.link import connect, listen
 from verbena.sim.pair import End, join
+from verbena.sim.sim_port import IP
 from verbena.sim.world import MAC, World
 from verbena.sw.verbs.libibverbs_enums import ibv_send_flags, ibv_wr_opcode
 from verbena.sw.verbs.wr import SGE, RecvWR, SendWR

@@ -7,7 +7,8 @@ from collections import deque
 
 from machine import MAC
 from verbena.boards.sim import CLOCK, Network, NodePort
-from verbena.sim.devices import TICK, SimPort
+from verbena.sim.sim_port import SimPort
+from verbena.sim.ticks import TICK
 from verbena.sim.world import World
 
 __all__ = ["DEVICE", "AdapterStation", "NodeStation"]

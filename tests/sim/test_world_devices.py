@@ -4,7 +4,7 @@ import errno
 import gc
 
 import pytest
-from verbena.sim import devices
+from verbena.sim import devices, ticks
 from verbena.sim import world as world_module
 from verbena.sim.pair import End, connect
 from verbena.sim.world import World
@@ -59,7 +59,7 @@ def test_one_after_the_other():
             last = f"sim{options['adapters'] - 1}"
             a, b = ends(world, "sim0", last)
             assert list(world.ports) == [f"sim{i}" for i in range(options["adapters"])]
-            assert world.ports[last].tick == options.get("tick", devices.TICK)
+            assert world.ports[last].tick == options.get("tick", ticks.TICK)
             connect(a, b)
             write(a, b, "in this world")
             finish(a)
