@@ -1,6 +1,6 @@
 """The engine's counters."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -13,14 +13,34 @@ __all__ = ["Counters"]
 GROUP = 8
 """Counters of which one is chosen a cycle before the group is."""
 
+TAPS = {3: 1, 4: 2, 5: 2, 6: 4, 7: 5}
+"""Of a shift register of so many bits that goes through all states but one: in goes, inverted, the exclusive or of its
+last bit and of this one.
+"""
+
+
+def _following(state):
+    """The state behind ``state``, a signal."""
+    return Cat(~(state[-1] ^ state[TAPS[len(state)]]), state[:-1])
+
+
+def _ring(count):
+    """The first ``count`` states behind 0 of the smallest shift register that has so many, as numbers."""
+    bits = next(bits for bits in TAPS if (1 << bits) - 1 >= count)
+    states = [0]
+    while len(states) < (1 << bits) - 1:
+        state = states[-1]
+        states.append((state << 1 | ~(state >> bits - 1 ^ state >> TAPS[bits]) & 1) & (1 << bits) - 1)
+    return states
+
 
 class Counters(wiring.Component):
     """Adds up what the engine counts, in 64 bits each, without losing any.
 
-    Each counter has a small one of its own that runs freely, and a row of 64 bits in memory. A scan visits one counter
-    a cycle, ``period`` cycles a round (one for each counter), and adds to the row by how much the small one is ahead of
-    the row's low bits. Between two visits it advances by at most ``period * (2 ** width - 1)``; it has the bits of that
-    number, so the difference is never ambiguous, whatever arrives.
+    Each counter has a small one of its own, and a row of 64 bits in memory. A scan visits one counter a cycle,
+    ``period`` cycles a round (one for each counter), adds the small one to the row, and sets it to 0. Until the next
+    visit it is no more than ``period * (2 ** width - 1)``, whatever arrives. What counts events is no sum, but goes
+    from state to state of a shift register with feedback; a table tells how many that were.
 
     A read answers within ``period + 4`` cycles and is up to ``period + 1`` cycles behind. Both words of a counter
     stand in one row that is written at once, so to read the high, the low and the high word, until the high ones
@@ -58,51 +78,74 @@ class Counters(wiring.Component):
         m = Module()
         m.submodules.ram = ram = Ram(64, self.period)
         index_bits = ceil_log2(self.period)
-        scan = Signal(index_bits)
+        scan = Signal(index_bits, reset_less=True)
         m.d.sync += scan.eq(Mux(scan == self.period - 1, 0, scan + 1))
 
-        # A reset that cleared these, but not the rows, would look as if they had advanced.
-        counts = []
-        for counter in self.counters.values():
+        # No reset reaches all this: rows and what is not yet added to them belong together.
+        turn = Signal(self.period, init=1, reset_less=True)  # `scan`, a bit each
+        m.d.sync += turn.eq(turn.rotate_left(1))
+        states = _ring(self.period)[: self.period]  # no more events than that fit between two visits, less one
+        lanes, more = [], []  # of each counter: what a visit finds, and another event of that very cycle
+        for number, counter in enumerate(self.counters.values()):
             most = self.period * ((1 << counter.width) - 1)
-            count = Signal(range(most + 1), name=f"small_{counter.name}", reset_less=True)
+            shape = len(states).bit_length() if counter.width == 1 else range(most + 1)
+            small = Signal(shape, name=f"small_{counter.name}", reset_less=True)
             added = Signal(counter.width, name=f"added_{counter.name}", reset_less=True)  # what says so, says it late
-            m.d.sync += [added.eq(getattr(self, f"count_{counter.name}")), count.eq(count + added)]
-            counts.append(count)
+            m.d.sync += added.eq(getattr(self, f"count_{counter.name}"))
+            if counter.width == 1:
+                with m.If(added):
+                    m.d.sync += small.eq(_following(small))
+                lanes.append(small)
+                more.append(added)
+            else:
+                total = (small + added)[: len(small)]
+                m.d.sync += small.eq(total)
+                lanes.append(total)
+                more.append(Const(0, 1))
+            with m.If(turn[number]):
+                m.d.sync += small.eq(0)
 
-        # Row and count meet 2 cycles after the visit. Difference, low word, high word: a cycle each, the last of which
-        # writes the row; the next visit must not be before.
-        width = max(len(count) for count in counts)
-        visited = [Signal(index_bits, name=f"visited{age}") for age in range(1, 5)]
+        # Row and what is found meet 2 cycles after the visit. What it means, low word, high word: a cycle each, the
+        # last of which writes the row; the next visit must not be before.
+        visited = [Signal(index_bits, name=f"visited{age}", reset_less=True) for age in range(1, 5)]
         m.d.sync += [now.eq(before) for before, now in zip([scan, *visited], visited)]
-        count, ahead, mask = (Signal(width, name=name) for name in ("count", "ahead", "mask"))
-        for bit in range(width):  # a multiplexer for each bit is smaller than one for all of them
-            lanes = [each[bit] if bit < len(each) else 0 for each in counts]
-            groups = [Cat(lanes[first : first + GROUP]) for first in range(0, self.period, GROUP)]
-            chosen = Signal(len(groups), name=f"chosen{bit}")
+
+        def visit(values, name):
+            """Of one bit of each counter that of the one visited, 2 cycles later."""
+            groups = [Cat(values[first : first + GROUP]) for first in range(0, self.period, GROUP)]
+            chosen, found = Signal(len(groups), name=f"chosen_{name}"), Signal(name=f"found_{name}")
             m.d.sync += [
                 chosen.eq(Cat(group.bit_select(scan[:3], 1) for group in groups)),
-                count[bit].eq(chosen.bit_select(visited[0][3:], 1)),
+                found.eq(chosen.bit_select(visited[0][3:], 1)),
             ]
-        with m.Switch(visited[1]):
-            for number, each in enumerate(counts):
-                with m.Case(number):
-                    m.d.comb += mask.eq((1 << len(each)) - 1)
-        row = Signal(64)
-        low, high = Signal(33), Signal(32)
-        alive = Signal(4)  # nothing is written of what stood in the pipeline before a reset
+            return found
+
+        # A multiplexer for each bit is smaller than one for all of them.
+        width = max(len(each) for each in lanes)
+        found = Cat(visit([each[bit] if bit < len(each) else 0 for each in lanes], f"{bit}") for bit in range(width))
+        one_more = visit(more, "more")
+        ahead, another = Signal(width, reset_less=True), Signal(reset_less=True)
+        sums = [number for number, counter in enumerate(self.counters.values()) if counter.width > 1]
+        m.d.sync += [ahead.eq(found), another.eq(one_more)]
+        with m.If(~visited[1].matches(*sums)):
+            with m.Switch(found[: len(states).bit_length()]):
+                for number, state in enumerate(states):
+                    with m.Case(state):
+                        m.d.sync += ahead.eq(number)
+        row = Signal(64, reset_less=True)
+        low, high = Signal(33, reset_less=True), Signal(32, reset_less=True)
+        alive = Signal(len(visited), reset_less=True)  # what the memory says before it was asked is not written
         m.d.sync += [
-            ahead.eq((count - ram.r_data) & mask),
-            row.eq(ram.r_data),
-            low.eq(row[:32] + ahead),
-            high.eq(row[32:]),
             alive.eq(Cat(1, alive)),
+            row.eq(ram.r_data),
+            low.eq((Cat(1, row[:32]) + Cat(another, ahead))[1:]),  # one adder: `another` is its carry
+            high.eq(row[32:]),
         ]
         m.d.comb += [
             ram.r_addr.eq(scan),
             ram.w_addr.eq(visited[3]),
             ram.w_data.eq(Cat(low[:32], high + low[32])),
-            ram.w_en.eq(alive[3]),
+            ram.w_en.eq(alive[-1]),
         ]
 
         # A reader waits until the scan comes by, and takes what the scan read.
