@@ -21,9 +21,8 @@ LARGE_BITS = 10
 CutState = data.StructLayout(
     {
         "atomic": 1,  # the last entry that was begun is no READ
-        "middle": 1,  # the next one is a READ that was begun; if not, the three below are 0
-        "offset": 31,  # bytes
-        "packets": 23,
+        "middle": 1,  # the next one is a READ that was begun; if not, the two below are 0
+        "packets": 23,  # of it that were cut, each of the path MTU
         "quiet": 1,  # a refusal is not told: it was once served
         "place": ReplaySlot,
     }
@@ -111,16 +110,21 @@ class ResponsePacket(wiring.Component):
         packets = Signal.like(state.packets)  # with this one
         waits = Signal(2)  # access, packet
 
+        offset = Signal(31)  # of the packet in its READ
         m.d.sync += packets.eq(state.packets + 1)
+        with m.Switch(entry.path_mtu):
+            for code in range(1, 6):
+                with m.Case(code):
+                    m.d.sync += offset.eq(state.packets << 7 + code)
         with m.If(self.ends | self.load):
-            m.d.sync += access.address.eq(entry.address + Mux(self.ends, extent.length, state.offset))
+            m.d.sync += access.address.eq(entry.address + Mux(self.ends, extent.length, offset))
         with m.If(self.load):
             m.d.sync += [
                 access.quiet.eq(state.quiet),
                 access.pd.eq(entry.pd),
                 mtu_code.eq(entry.path_mtu),
                 header.psn.eq(psn_next(entry.psn, state.packets)),
-                left.eq(extent.length - state.offset),
+                left.eq(extent.length - offset),
                 length.eq(Mux(token, 0, ATOMIC_BYTES)),
                 self.last.eq(~token),
                 atomic.eq(~token & ~kind.read & ~kind.replay),
@@ -175,7 +179,6 @@ class ResponsePacket(wiring.Component):
             with m.If(~self.last):
                 m.d.comb += [
                     following.middle.eq(1),
-                    following.offset.eq(state.offset + length),
                     following.packets.eq(packets),
                     following.quiet.eq(access.quiet),
                 ]

@@ -6,7 +6,7 @@ from verbena.hdl.transport.common.layouts import PayloadSource, ResponseKind, Tx
 from verbena.hdl.transport.reads.response_packet import ResponsePacket
 
 QPS = 4
-NOTHING = {"atomic": 0, "middle": 0, "offset": 0, "packets": 0, "quiet": 0, "place": {"slot": 0, "wrapped": 0}}
+NOTHING = {"atomic": 0, "middle": 0, "packets": 0, "quiet": 0, "place": {"slot": 0, "wrapped": 0}}
 
 
 async def strobe(ctx, dut, *names):
@@ -100,7 +100,7 @@ def test_reads():
                 if kind == ResponseKind.READ and not packets:
                     place = {"slot": (place["slot"] + 1) % 16, "wrapped": place["wrapped"] | (place["slot"] == 15)}
                 offset, packets = offset + size, packets + 1
-                more = {"middle": 1, "offset": offset, "packets": packets, "quiet": was_cut or 0}
+                more = {"middle": 1, "packets": packets, "quiet": was_cut or 0}
                 assert state == NOTHING | {"place": place} | ({} if last else more)
                 if last:
                     break
@@ -136,7 +136,7 @@ def test_token():
 
     async def testbench(ctx):
         ctx.set(dut.token, 1)
-        before = NOTHING | {"middle": 1, "offset": 5, "place": {"slot": 3, "wrapped": 1}}
+        before = NOTHING | {"middle": 1, "packets": 5, "place": {"slot": 3, "wrapped": 1}}
         _, access, packet, state = await cut(ctx, dut, rng, entry_of(rng, ResponseKind.FETCH_ADD), before)
         assert (access["clear"], access["length"], access["tag"]) == (1, 0, 0)
         assert (packet["kind"], packet["transport"]["length"]) == (TxDescriptorKind.RESPONSE_TOKEN, 0)
