@@ -57,7 +57,7 @@ class Commands(wiring.Component):
     command : stream of ``CommandWord``, ``result`` : 4
         ``ready`` says that it is done; then ``result`` is a :class:`verbena.hdl.abi.commands.CommandStatus`.
     mailbox_addr, mailbox_r_data, mailbox_w_data, mailbox_w_en
-        The mailbox; read data in the same cycle.
+        The mailbox; read data 2 cycles later.
     swept : 1
         All QPs have been destroyed since the reset.
     qp_attribute, qp_attribute_en, cq_attribute, cq_attribute_en, ring_attribute, ring_attribute_en
@@ -247,7 +247,7 @@ class Commands(wiring.Component):
             mover.single.eq(reduce(or_, (unit.single for unit in units.values() if unit is not cq))),
             mover.read.eq(qp.read),
             mover.zero.eq((decoded.destroy | (srq.zero if self.srqs else 0)) & ~reporting),
-            mover.given.eq(reporting | (mover.mailbox_addr == QPN_WORD)),
+            mover.given.eq(reporting | (mover.coming == QPN_WORD)),
             mover.value.eq(Mux(reporting, handler.value, self.command.payload.number)),
             mover.shown.eq(decoded.psn_word),
             mover.mailbox_r_data.eq(self.mailbox_r_data),

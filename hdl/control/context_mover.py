@@ -1,6 +1,6 @@
 """Words of contexts on their way from the mailbox, and to it."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -16,7 +16,7 @@ class ContextMover(wiring.Component):
 
     Words are written from ``first`` down to word 0, so that ``state`` comes last.
 
-    *Cycles*: a word each cycle, and 2 more; a word that is read takes 4.
+    *Cycles*: a word each cycle, and 4 more; a word that is read takes 4.
 
     Members
     -------
@@ -29,11 +29,14 @@ class ContextMover(wiring.Component):
     busy : 1
         From the cycle after a strobe until the last word is being broadcast.
     zero, given, value : 1, 1, 32
-        While ``busy``: zeros are written, or ``value``, instead of what the mailbox has.
+        While ``busy``: zeros are written, or ``value``, instead of what the mailbox has. ``given`` is for the word that
+        is ``coming``.
+    coming : 5
+        Which word of the mailbox is at ``mailbox_r_data``.
     shown : 5
-        While not ``busy``, ``data`` is this word of the mailbox, 2 cycles later.
+        While not ``busy``, ``data`` is this word of the mailbox, 4 cycles later.
     mailbox_addr, mailbox_r_data, mailbox_w_en
-        The mailbox; read data in the same cycle.
+        The mailbox; read data 2 cycles later.
     word, data, write_word : 5, 32, 1 a kind
         To :class:`.contexts.Contexts`: registers. ``word`` is 0 while not ``busy``.
     """
@@ -51,6 +54,7 @@ class ContextMover(wiring.Component):
                 "zero": In(1),
                 "given": In(1),
                 "value": In(32),
+                "coming": Out(word),
                 "shown": In(word),
                 "mailbox_addr": Out(ceil_log2(MAILBOX_WORDS)),
                 "mailbox_r_data": In(32),
@@ -66,11 +70,13 @@ class ContextMover(wiring.Component):
         word = Signal(range(QP_CONTEXT_WORDS))
         kind, single = Signal(self.kinds), Signal()
         waited = Signal(2)  # for the row of a word that is read
+        asked, asks, comes = Signal.like(word), Signal(self.kinds), Signal(self.kinds)  # before `coming`; for whom
         m.d.comb += self.mailbox_addr.eq(word)
         m.d.sync += [
-            self.word.eq(0),
+            Cat(asked, self.coming).eq(Cat(word, asked)),
+            Cat(asks, comes, self.write_word).eq(Cat(Const(0, self.kinds), asks, comes)),
+            self.word.eq(Mux(comes.any(), self.coming, 0)),
             self.data.eq(Mux(self.given, self.value, self.mailbox_r_data)),
-            self.write_word.eq(0),
             waited.eq(waited + 1),
         ]
         with m.If(self.zero):
@@ -86,10 +92,10 @@ class ContextMover(wiring.Component):
                     m.d.sync += [word.eq(0), waited.eq(0)]
                     m.next = "READ"
             with m.State("WRITE"):
-                m.d.sync += [self.write_word.eq(kind), self.word.eq(word), word.eq(word - 1)]
+                m.d.sync += [asks.eq(kind), word.eq(word - 1)]
                 with m.If(single | (word == 0)):
                     m.next = "WRITTEN"
-            with m.State("WRITTEN"):
+            with m.State("WRITTEN"), m.If(~asks.any() & ~comes.any()):
                 m.next = "IDLE"
             with m.State("READ"):
                 m.d.sync += self.word.eq(word)

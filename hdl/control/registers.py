@@ -18,6 +18,7 @@ from ..abi.wqe import WQE_DEFAULT
 from ..dma.axi import AxiLite, Response
 from ..queue.cq_doorbells import CqArm, CqIndex
 from ..queue.ring import PUSH_WORDS, PushDoorbell, PushWord, RingIndex
+from ..stream.ram import Ram
 from ..stream.record import word_layout
 from ..stream.transfer import GID_INDEX_BITS, EventQueueWrite, GidWrite, RawFilter
 
@@ -97,7 +98,7 @@ class Registers(wiring.Component):
     resetting : 1
         It goes on; a command, too, for whoever reads ``command_status``. Doorbells and words of WQEs are dropped.
     mailbox_addr, mailbox_r_data, mailbox_w_data, mailbox_w_en
-        The command block's port, served while a command runs; read data in the same cycle.
+        The command block's port, served while a command runs; read data 2 cycles later.
     counter_addr : stream of 8; counter_data : stream of 32
         Index of a 32-bit word of the counters, and the word.
     mac, ip, mpt_base, mpt_log_size, cqc_base, cqc_log_size, qpc_base, eq_base, eq_log_size, eq_reset, eq_consumer,
@@ -227,23 +228,21 @@ class Registers(wiring.Component):
         copied = Signal(REGISTERS_END // 4)
         shadow_write = shadow.write_port()
         shadow_read = shadow.read_port(domain="comb")
-        m.submodules.words = mailbox = memory.Memory(shape=32, depth=MAILBOX_WORDS, init=[])
-        mailbox_write = mailbox.write_port()
-        mailbox_read = mailbox.read_port(domain="comb")
+        m.submodules.words = mailbox = Ram(32, MAILBOX_WORDS)
         busy = Signal()
         m.d.comb += [
             busy.eq(self.command.valid | self.device_reset | self.resetting),
             shadow_write.addr.eq(address[2:7]),
             shadow_write.data.eq(value),
             shadow_read.addr.eq(address[2:7]),
-            mailbox_write.addr.eq(Mux(busy, self.mailbox_addr, address[2:])),
-            mailbox_write.data.eq(Mux(busy, self.mailbox_w_data, value)),
-            mailbox_read.addr.eq(Mux(busy, self.mailbox_addr, address[2:])),
-            self.mailbox_r_data.eq(mailbox_read.data),
+            mailbox.w_addr.eq(Mux(busy, self.mailbox_addr, address[2:])),
+            mailbox.w_data.eq(Mux(busy, self.mailbox_w_data, value)),
+            mailbox.r_addr.eq(mailbox.w_addr),
+            self.mailbox_r_data.eq(mailbox.r_data),
             self.counter_addr.payload.eq(address[2:10]),
         ]
         with m.If(busy):
-            m.d.comb += mailbox_write.en.eq(self.mailbox_w_en)
+            m.d.comb += mailbox.w_en.eq(self.mailbox_w_en)
 
         with m.If(self.command.valid & self.command.ready):
             m.d.sync += [self.command.valid.eq(0), status.eq(self.command_result)]
@@ -341,12 +340,11 @@ class Registers(wiring.Component):
             "tick": Const(TICK, 32),  # as long as nobody has written it
             "bus_timeout": Const(abi.BUS_TIMEOUT, 32),  # likewise
         }
-        is_copied, living, mail = Signal(), Signal(32), Signal(32)
+        is_copied, living = Signal(), Signal(32)
         chosen = [Mux(register[REG[name].offset // 4], expression, 0) for name, expression in live.items()]
         m.d.sync += [
             is_copied.eq((register & copied).any()),
             living.eq(reduce(or_, chosen)),
-            mail.eq(mailbox_read.data),
         ]
         asked = Signal()  # the counters know which word is wanted
         whole = Signal()  # the write has all its strobes
@@ -444,7 +442,7 @@ class Registers(wiring.Component):
                 with m.If(in_mailbox & whole):
                     m.d.sync += refused.eq(busy)
                     with m.If(~busy):
-                        m.d.comb += mailbox_write.en.eq(1)
+                        m.d.comb += mailbox.w_en.eq(1)
             with m.State("READ"):
                 m.next = "READ_LIVE"
             with m.State("READ_LIVE"):
@@ -464,7 +462,7 @@ class Registers(wiring.Component):
                     with m.If(self.counter_addr.ready):
                         m.d.sync += asked.eq(1)
                 with m.Else():
-                    m.d.sync += result.eq(Mux(in_mailbox, mail, 0))
+                    m.d.sync += result.eq(Mux(in_mailbox, mailbox.r_data, 0))
                 with m.If(done):
                     m.d.sync += given.eq(1)
                     m.next = "IDLE"

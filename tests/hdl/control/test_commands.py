@@ -41,9 +41,11 @@ class Bench:
     async def memory(self, ctx):
         dut, put = self.dut, changes(ctx)
         edges = aiter(ctx.tick().sample(dut.mailbox_addr, dut.mailbox_w_en, dut.mailbox_w_data))
+        asked = 0
         while True:
-            put(dut.mailbox_r_data, self.mailbox[ctx.get(dut.mailbox_addr)])
             _, _, address, enable, data = await anext(edges)
+            put(dut.mailbox_r_data, self.mailbox[asked])  # 2 cycles later
+            asked = address
             if enable:
                 self.mailbox[address] = data
 

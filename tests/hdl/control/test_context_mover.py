@@ -9,7 +9,7 @@ KINDS = 3
 
 
 class World:
-    """A mailbox and a table of contexts of which a row comes 2 cycles after its word."""
+    """A mailbox and a table of contexts, of both of which a word comes 2 cycles after its number."""
 
     def __init__(self):
         self.rng = make_rng()
@@ -21,9 +21,11 @@ class World:
 
     async def around(self, ctx):
         dut, put = self.dut, changes(ctx)
-        rows = [0, 0]
+        rows, mails = [0, 0], [0, 0]
         while True:
-            put(dut.mailbox_r_data, self.mailbox[ctx.get(dut.mailbox_addr)])
+            put(dut.mailbox_r_data, self.mailbox[mails[0]])
+            assert ctx.get(dut.coming) == mails[0] % QP_CONTEXT_WORDS
+            mails = [mails[1], ctx.get(dut.mailbox_addr)]
             if ctx.get(dut.mailbox_w_en):
                 self.read[ctx.get(dut.mailbox_addr)] = self.table[rows[0]]
             if kind := ctx.get(dut.write_word):
@@ -53,7 +55,7 @@ def test_words_are_written_from_the_first_down_to_the_state(kind, first):
 
     async def host(ctx):
         ctx.set(world.dut.first, first)
-        assert await world.strobe(ctx, world.dut.write, 1 << kind) == first + 2
+        assert await world.strobe(ctx, world.dut.write, 1 << kind) == first + 4
         assert ctx.get(world.dut.word) == 0
         await ctx.tick().repeat(5)
 
@@ -88,7 +90,7 @@ def test_a_context_is_read_and_a_word_of_the_mailbox_shown():
         assert ctx.get(dut.word) == 0
         for shown in (17, 16):
             ctx.set(dut.shown, shown)
-            await ctx.tick().repeat(2)
+            await ctx.tick().repeat(4)
             assert ctx.get(dut.data) == world.mailbox[shown]
             assert ctx.get(dut.word) == 0
 

@@ -482,6 +482,7 @@ def test_the_mailbox_is_the_commands_while_one_runs():
                 break
         assert plain(payload)["number"] == 17
         assert plain(payload)["opcode"] == Command.QUERY_QP
+        await ctx.tick()
         assert ctx.get(dut.mailbox_r_data) == 0xABCD
         while not tried:
             await ctx.tick()
