@@ -1,7 +1,7 @@
 """From one clock to another."""
 
 from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import wiring
+from amaranth.lib import memory, wiring
 from amaranth.lib.cdc import FFSynchronizer
 from amaranth.lib.wiring import In, Out
 
@@ -49,26 +49,39 @@ class GrayCrossing(wiring.Component):
 
 
 class EventCrossing(wiring.Component):
-    """Strobes in one clock domain become as many in another. None is lost as long as there are fewer than 16 on their
-    way, which is about four cycles of the slower clock.
+    """Strobes in one clock domain become as many in another, and those of one cycle stay together. None is lost as long
+    as those of fewer than 16 cycles are on their way, which is about four cycles of the slower clock.
+
+    Parameters
+    ----------
+    width : int
+        Strobes.
+    i_domain, o_domain : str
 
     Members
     -------
-    i, o : 1
+    i, o : ``width``
     """
 
-    def __init__(self, *, i_domain, o_domain):
+    def __init__(self, width=1, *, i_domain, o_domain):
+        self.width = width
         self.i_domain = i_domain
         self.o_domain = o_domain
-        super().__init__({"i": In(1), "o": Out(1)})
+        super().__init__({"i": In(width), "o": Out(width)})
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.crossing = crossing = GrayCrossing(4, i_domain=self.i_domain, o_domain=self.o_domain)
-        told = Signal(4)
-        with m.If(self.i):
+        told, some = Signal(4), self.i.any()
+        which = 1
+        if self.width > 1:
+            m.submodules.rows = rows = memory.Memory(shape=self.width, depth=16, init=[])
+            write, read = rows.write_port(domain=self.i_domain), rows.read_port(domain="comb")
+            m.d.comb += [write.addr.eq(crossing.i), write.data.eq(self.i), write.en.eq(some), read.addr.eq(told)]
+            which = read.data
+        with m.If(some):
             m.d[self.i_domain] += crossing.i.eq(crossing.i + 1)
         m.d[self.o_domain] += self.o.eq(0)
         with m.If(told != crossing.o):
-            m.d[self.o_domain] += [told.eq(told + 1), self.o.eq(1)]
+            m.d[self.o_domain] += [told.eq(told + 1), self.o.eq(which)]
         return m

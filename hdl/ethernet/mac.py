@@ -1,6 +1,6 @@
 """The Ethernet MAC: packets of the engine on the one side, bytes of a PHY on the other."""
 
-from amaranth.hdl import DomainRenamer, Module, Signal
+from amaranth.hdl import Cat, DomainRenamer, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.cdc import FFSynchronizer
 from amaranth.lib.fifo import AsyncFIFO
@@ -121,10 +121,12 @@ class Mac(wiring.Component):
         self._receive(m)
         return m
 
-    def _count(self, m, name, strobe, domain):
-        """The strobe of ``domain`` becomes ``count_<name>`` of ``sync``."""
-        m.submodules[f"{name}_crossing"] = crossing = EventCrossing(i_domain=domain, o_domain="sync")
-        m.d.comb += [crossing.i.eq(strobe), getattr(self, f"count_{name}").eq(crossing.o)]
+    def _count(self, m, side, strobes, domain):
+        """Strobes of ``domain``, by name, become ``count_<side>_<name>`` of ``sync``."""
+        crossing = EventCrossing(len(strobes), i_domain=domain, o_domain="sync")
+        m.submodules[f"{side}_events"] = crossing
+        counts = [getattr(self, f"count_{side}_{name}") for name in strobes]
+        m.d.comb += [crossing.i.eq(Cat(strobes.values())), Cat(counts).eq(crossing.o)]
 
     def _level(self, m, name, signal, domain):
         """A signal that changes seldom, in another domain."""
@@ -160,8 +162,7 @@ class Mac(wiring.Component):
             self.gmii.tx_clock.eq(nibbles.clock),
             self.count_tx_overflow.eq(queue.count_overflow),
         ]
-        self._count(m, "tx_frames", pause.count_frames, TX)
-        self._count(m, "tx_pause", pause.count_pause_sent, TX)
+        self._count(m, "tx", {"frames": pause.count_frames, "pause": pause.count_pause_sent}, TX)
 
     def _receive(self, m):
         width, rx = self.data_width, DomainRenamer(RX)
@@ -209,7 +210,7 @@ class Mac(wiring.Component):
         m.d.comb += self._pause.request.eq(
             self._level(m, "asked_pause", self.pause, TX) | self._level(m, "crowded_pause", crowded, TX)
         )
-        self._count(m, "rx_overflow", overflow, RX)
+        strobes = {"overflow": overflow, "pause": pause.count_pause_received}
         for name in ("frames", "short", "long", "error", "fcs", "false_carrier"):
-            self._count(m, f"rx_{name}", getattr(receive, f"count_{name}"), RX)
-        self._count(m, "rx_pause", pause.count_pause_received, RX)
+            strobes[name] = getattr(receive, f"count_{name}")
+        self._count(m, "rx", strobes, RX)

@@ -61,3 +61,31 @@ def test_events(periods):
     simulate_clocks(dut, {"a": (periods[0], 0.3), "b": (periods[1], 1.1)}, writer, background=[reader])
     assert got == sent
     assert sent[0] > 40
+
+
+@pytest.mark.parametrize("periods", CLOCKS)
+def test_events_of_a_cycle_stay_together(periods):
+    rng = make_rng()
+    dut = EventCrossing(5, i_domain="a", o_domain="b")
+    sent, got = [], []
+
+    async def writer(ctx):
+        for _ in range(40):
+            for _ in range(rng.randrange(1, 30)):
+                some = rng.getrandbits(5) if rng.random() < 0.5 and len(sent) - len(got) < 12 else 0
+                if some:
+                    sent.append(some)
+                ctx.set(dut.i, some)
+                await ctx.tick("a")
+            ctx.set(dut.i, 0)
+            await ctx.delay(rng.randrange(200) * 1e-9)
+        await ctx.delay(1e-6)
+
+    async def reader(ctx):
+        async for *_, some in ctx.tick("b").sample(dut.o):
+            if some:
+                got.append(some)
+
+    simulate_clocks(dut, {"a": (periods[0], 0.3), "b": (periods[1], 1.1)}, writer, background=[reader])
+    assert got == sent
+    assert len(sent) > 40
