@@ -198,6 +198,7 @@ class Rnic(wiring.Component):
             renew=c.renew,
         )
         unserved = (frozenset() if c.atomics else ATOMICS) | (frozenset() if c.key_operations else INVALIDATES)
+        atomics = c.atomics_in_flight if c.atomics else 0
         networks = NETWORKS[: 1 + c.ipv6 + c.roce_v1]
         opcodes = SUPPORTED - (frozenset() if c.uc else UNRELIABLE) - (frozenset() if c.ud else DATAGRAMS)
         self._blocks = {
@@ -241,7 +242,7 @@ class Rnic(wiring.Component):
             "receive_gate": ReceiveGate(width),
             "send": send,
             "rq_fetch": rq_fetch,
-            "read_atomic_responder": ReadAtomicResponder(qps, width, c.responses, c.atomics_in_flight, swaps=c.swaps),
+            "read_atomic_responder": ReadAtomicResponder(qps, width, c.responses, atomics, swaps=c.swaps),
             "transmitter": Transmitter(qps, width, c.ipv6),
             "packetizer": Packetizer(width, opcodes - (frozenset() if c.key_operations else INVALIDATES), networks),
             "depacketizer": Depacketizer(
@@ -286,7 +287,7 @@ class Rnic(wiring.Component):
                 | ({"qpc_write": RECORD_WRITES} if c.swaps else {})
                 | ({"key_write": 4} if c.key_operations else {}),
                 bursts=c.unanswered,
-                atomics=c.atomics_in_flight if c.atomics else 0,
+                atomics=atomics,
                 address_width=c.address_width,
                 bus_domain=HOST,
             ),

@@ -73,7 +73,7 @@ class ReadAtomicResponder(wiring.Component):
     rows : int or None
         Of the pool, a power of two, more than twice the QPs; None: 256, or 4 a QP.
     atomics : int
-        A power of two.
+        A power of two; 0: none comes.
     swaps : bool
         There are SAVE and LOAD.
 

@@ -41,7 +41,7 @@ class ReplayCache(wiring.Component):
     qps : int
         QPs, a power of two.
     atomics : int
-        One more than there may be between their cut and their result, a power of two.
+        One more than there may be between their cut and their result, a power of two; 0: there are none.
     swaps : bool
         With the last members.
 
@@ -108,52 +108,26 @@ class ReplayCache(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        bits = ceil_log2(self.atomics)
-        owner = data.StructLayout({"slot": 4, "qp": range(self.qps), "psn": PSN_BITS})
-        m.submodules.needs = needs = memory.Memory(shape=AtomicOperands, depth=self.atomics, init=[])
-        m.submodules.owners = owners = memory.Memory(shape=owner, depth=self.atomics, init=[])
         m.submodules.kept = kept = Ram(ReplayRow, self.qps * KEPT)
-        needs_write, needs_read = needs.write_port(), needs.read_port(domain="comb")
-        owners_write, owners_read = owners.write_port(), owners.read_port(domain="comb")
-
-        # Of the atomics under way, in order: those whose operands are gone, and those whose result has come.
-        tail, given, head = Signal(bits + 1), Signal(bits + 1), Signal(bits + 1)
         result = self.result
-        there, taken = Signal(), Signal()
+        taken = Signal()
         writes_read, read_slot, read_ok = Signal(), Signal(4), Signal()  # a READ is written
         m.d.comb += [
-            needs_write.addr.eq(tail),
-            needs_write.data.swap.eq(self.entry.swap),
-            needs_write.data.compare.eq(self.entry.compare),
-            needs_write.data.add.eq(self.entry.kind.as_value()[1]),  # FETCH_ADD
-            needs_write.en.eq(self.put),
-            owners_write.addr.eq(tail),
-            owners_write.data.slot.eq(self.place.slot),
-            owners_write.data.qp.eq(self.qp),
-            owners_write.data.psn.eq(self.entry.psn),
-            owners_write.en.eq(self.put),
-            needs_read.addr.eq(given),
-            owners_read.addr.eq(head),
-            self.operands.payload.eq(needs_read.data),
-            result.ready.eq(there & ~writes_read),
             taken.eq(result.valid & result.ready),
-            kept.w_addr.eq(Mux(writes_read, Cat(read_slot, self.qp), Cat(owners_read.data.slot, owners_read.data.qp))),
-            kept.w_data.psn.eq(Mux(writes_read, self.entry.psn, owners_read.data.psn)),
             kept.w_data.value.eq(result.payload.value),
-            kept.w_data.ok.eq(Mux(writes_read, read_ok, result.payload.ok)),
             kept.w_data.read.eq(writes_read),
             kept.w_data.mark.eq(self.mark),
             kept.w_en.eq(taken | writes_read),
             self.count_atomics.eq(taken & result.payload.ok),
         ]
-        m.d.sync += [
-            tail.eq(tail + self.put),
-            given.eq(given + (self.operands.valid & self.operands.ready)),
-            self.operands.valid.eq((given != tail) & ~(self.operands.valid & self.operands.ready)),
-            head.eq(head + taken),
-            there.eq((head != tail) & ~taken),
-            self.room.eq((tail - head)[:bits] != self.atomics - 1),
-        ]
+        if self.atomics:
+            self._atomics(m, kept, taken, writes_read)
+        with m.If(writes_read if self.atomics else 1):
+            m.d.comb += [
+                kept.w_addr.eq(Cat(read_slot, self.qp)),
+                kept.w_data.psn.eq(self.entry.psn),
+                kept.w_data.ok.eq(read_ok),
+            ]
 
         # Newest first. Rows of a QP's past life are not looked at: fewer count then.
         slot = Signal(4)
@@ -209,3 +183,42 @@ class ReplayCache(wiring.Component):
                     kept.w_en.eq(1),
                 ]
         return m
+
+    def _atomics(self, m, kept, taken, hold):
+        """Those under way: operands, and the rows of their results, which wait while ``hold``."""
+        bits = ceil_log2(self.atomics)
+        owner = data.StructLayout({"slot": 4, "qp": range(self.qps), "psn": PSN_BITS})
+        m.submodules.needs = needs = memory.Memory(shape=AtomicOperands, depth=self.atomics, init=[])
+        m.submodules.owners = owners = memory.Memory(shape=owner, depth=self.atomics, init=[])
+        needs_write, needs_read = needs.write_port(), needs.read_port(domain="comb")
+        owners_write, owners_read = owners.write_port(), owners.read_port(domain="comb")
+        # In order: those whose operands are gone, and those whose result has come.
+        tail, given, head = Signal(bits + 1), Signal(bits + 1), Signal(bits + 1)
+        there = Signal()
+        m.d.comb += [
+            needs_write.addr.eq(tail),
+            needs_write.data.swap.eq(self.entry.swap),
+            needs_write.data.compare.eq(self.entry.compare),
+            needs_write.data.add.eq(self.entry.kind.as_value()[1]),  # FETCH_ADD
+            needs_write.en.eq(self.put),
+            owners_write.addr.eq(tail),
+            owners_write.data.slot.eq(self.place.slot),
+            owners_write.data.qp.eq(self.qp),
+            owners_write.data.psn.eq(self.entry.psn),
+            owners_write.en.eq(self.put),
+            needs_read.addr.eq(given),
+            owners_read.addr.eq(head),
+            self.operands.payload.eq(needs_read.data),
+            self.result.ready.eq(there & ~hold),
+            kept.w_addr.eq(Cat(owners_read.data.slot, owners_read.data.qp)),
+            kept.w_data.psn.eq(owners_read.data.psn),
+            kept.w_data.ok.eq(self.result.payload.ok),
+        ]
+        m.d.sync += [
+            tail.eq(tail + self.put),
+            given.eq(given + (self.operands.valid & self.operands.ready)),
+            self.operands.valid.eq((given != tail) & ~(self.operands.valid & self.operands.ready)),
+            head.eq(head + taken),
+            there.eq((head != tail) & ~taken),
+            self.room.eq((tail - head)[:bits] != self.atomics - 1),
+        ]

@@ -124,25 +124,28 @@ async def search_read(ctx, dut, qp, place, psn, mark):
     return bool(ctx.get(dut.was_cut)) if ctx.get(dut.found) else None
 
 
+@pytest.mark.parametrize("atomics", [16, 0])
 @pytest.mark.parametrize("count", [1, 5, 16, 40])
-def test_reads(count):
+def test_reads(count, atomics):
     """A READ is found by its mark, from its first PSN on; and from there on, once it is found. An atomic of the same
     PSN is not taken for it, nor the other way round."""
     rng = make_rng()
-    dut = ReplayCache(QPS)
+    dut = ReplayCache(QPS, atomics)
     base = rng.randrange(1 << 24)
 
     async def script(ctx):
         marks = rng.sample(range(1 << 18), count)
         cuts = [rng.randrange(2) for _ in marks]
         psns = [(base + 10 * number) % (1 << 24) for number in range(count)]
-        await put(ctx, dut, 1, place_of(0), {"psn": psns[-1]})
-        await send_all(ctx, dut.result, [{"value": 77, "ok": 1}])
+        if atomics:
+            await put(ctx, dut, 1, place_of(0), {"psn": psns[-1]})
+            await send_all(ctx, dut.result, [{"value": 77, "ok": 1}])
+        first = bool(atomics)  # place of the first READ
         for number, (psn, mark, cut) in enumerate(zip(psns, marks, cuts)):
-            await keep(ctx, dut, 1, place_of(number + 1), psn, mark, cut)
-        place = place_of(count + 1)
-        assert (await search(ctx, dut, 1, place, psns[-1]))[0] == (77 if count < 16 else None)
-        assert (await search(ctx, dut, 1, place, psns[0]))[0] == (77 if count == 1 else None)
+            await keep(ctx, dut, 1, place_of(number + first), psn, mark, cut)
+        place = place_of(count + first)
+        assert (await search(ctx, dut, 1, place, psns[-1]))[0] == (77 if atomics and count < 16 else None)
+        assert (await search(ctx, dut, 1, place, psns[0]))[0] == (77 if atomics and count == 1 else None)
         for number in rng.sample(range(count), min(count, 16)):
             known = number >= count - 16
             psn, mark, cut = psns[number], marks[number], cuts[number]
