@@ -291,9 +291,12 @@ class ReceiveLookup(wiring.Component):
             write = getattr(fetch.write, name)
             m.d.comb += [write.data.eq(getattr(self, name)), write.en.eq(getattr(self, f"{name}_en"))]
         m.d.comb += [self.request.payload.state.eq(states.request_state), self.request.payload.place.eq(states.place)]
-        m.d.comb += [self.request.payload.source.eq(found.source), self.request.payload.opens.eq(found.opens)]
+        m.d.comb += self.request.payload.opens.eq(found.opens)
         if self.ud:
-            m.d.comb += self.request.payload.datagram.eq(datagram & (found.work == Work.PACKET))
+            m.d.comb += [
+                self.request.payload.datagram.eq(datagram & (found.work == Work.PACKET)),
+                self.request.payload.source.eq(found.source),
+            ]
         if self.uc or self.ud or self.raw:
             m.d.comb += self.request.payload.unreliable.eq(unreliable & (found.work == Work.PACKET))
         if self.requests:

@@ -226,6 +226,14 @@ def test_qkeys():
     assert [got.transport.address for _, got in out[: len(deth)]] == deth
 
 
+@pytest.mark.parametrize("ud", [False, True])
+def test_nobody_wants_to_know_who_sent_without_datagrams(ud):
+    out, _, _ = run([header(source_ip=9)], [attributes(dest_ip=9)] * QPS, ud=ud)
+    ((_, got),) = out
+    assert got.accept
+    assert got.source.ip == (9 if ud else 0)
+
+
 GID = 0xFE80_0001_0002_0003_0004_0005_0A00_0002
 """Of the peer."""
 
