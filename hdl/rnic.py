@@ -47,7 +47,7 @@ from .stream.slice import Slice
 from .stream.transfer import Completion, Done, Event, ReadRequest
 from .transport.common.layouts import Answered, Job, UdRoute
 from .transport.reads.read_atomic_responder import ReadAtomicResponder
-from .transport.receive.lookup import ReceiveLookup
+from .transport.receive.lookup import RESPONSES, ReceiveLookup
 from .transport.respond_only import RespondOnly
 from .transport.responder.acknowledger import Acknowledger
 from .transport.responder.responder import Responder
@@ -198,6 +198,7 @@ class Rnic(wiring.Component):
             renew=c.renew,
         )
         unserved = (frozenset() if c.atomics else ATOMICS) | (frozenset() if c.key_operations else INVALIDATES)
+        unserved |= frozenset() if c.requests else frozenset(RESPONSES)  # nobody looks at their headers
         atomics = c.atomics_in_flight if c.atomics else 0
         networks = NETWORKS[: 1 + c.ipv6 + c.roce_v1]
         opcodes = SUPPORTED - (frozenset() if c.uc else UNRELIABLE) - (frozenset() if c.ud else DATAGRAMS)

@@ -286,4 +286,10 @@ def test_an_engine_without_atomics():
     made = blocks(Config(atomics=False))
     assert made["depacketizer"].refused - blocks(Config())["depacketizer"].refused == {0x13, 0x14}
     assert not made["depacketizer"].opcodes & {0x13, 0x14}
-    assert not any(made[name].atomics for name in ("registers", "responder", "dma"))
+    assert not any(made[name].atomics for name in ("registers", "responder", "dma", "read_atomic_responder"))
+
+
+def test_nobody_looks_at_the_headers_of_responses_without_requests():
+    made = blocks(Config(requests=False))["depacketizer"]
+    assert made.refused - blocks(Config())["depacketizer"].refused == {0x0D, 0x0E, 0x0F, 0x10, 0x11, 0x12}
+    assert not made.opcodes & made.refused

@@ -23,7 +23,7 @@ from .layouts import (
     Work,
 )
 
-__all__ = ["ROWS", "ReceiveLookup"]
+__all__ = ["RESPONSES", "ROWS", "ReceiveLookup"]
 
 ACKNOWLEDGE = 0x11  # RC ACKNOWLEDGE
 RESPONSES = range(0x0D, 0x13)  # what answers a request: READ responses, ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE

@@ -181,6 +181,21 @@ def test_good_packets(width, stall):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+def test_responses_that_are_refused(width):
+    """BTH and length are those of any packet, and the payload is what stands behind their headers."""
+    rng = make_rng()
+    responses = set(range(opcode("RC_RDMA_READ_RESPONSE_FIRST"), ATOMIC_ACK + 1))
+    packets = [make(rng, rng.choice([*responses, SEND_ONLY]), rng.randrange(0, 100)) for _ in range(30)]
+    more = {"opcodes": SUPPORTED - responses, "refused": REFUSED | responses}
+    result = run([frame for frame, _, _ in packets], rng, width=width, headers=64, **more)
+    names = ("opcode", "solicited", "ack_request", "pkey", "dest_qpn", "psn", "length")
+    for got, (_, header, payload) in zip(result.headers, packets, strict=True):
+        wanted = header | {"length": 0 if header["opcode"] == ATOMIC_ACK else len(payload)}
+        assert {name: field(got, name) for name in names} == {name: wanted[name] for name in names}
+    assert result.payloads == [payload for _, header, payload in packets if payload and header["opcode"] != ATOMIC_ACK]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 def test_where_it_comes_from(width):
     """What the IP header tells of the sender's path: TOS, with ECN, and TTL."""
     rng = make_rng()
