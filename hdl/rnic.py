@@ -369,6 +369,7 @@ class Rnic(wiring.Component):
             self._read_atomic_responder.hold.eq(self._headers.response_crowded),
         ]
         link(m, self._headers.o, transmitter.packet)
+        connect_signals(m, self._headers, transmitter, "next", "next_qp")
         link(m, access.transmit.verdict, transmitter.verdict)
 
         link(m, access.transmit.piece, dma.transmit_piece)
@@ -500,7 +501,7 @@ class Rnic(wiring.Component):
         connect_via(m, "answers", answers, self._transmitter.answered, read_atomic_responder.answered_i)
         link(m, read_atomic_responder.answered_o, acknowledger.answered)
         link(m, acknowledger.ack, self._transmitter.ack)
-        m.d.comb += acknowledger.backlog.eq(self._headers.o.valid)
+        m.d.comb += acknowledger.backlog.eq(self._headers.next)
         link(m, read_atomic_responder.operands, self._dma.operands)
         link(m, self._dma.result, read_atomic_responder.result)
 

@@ -69,6 +69,8 @@ class Transmitter(wiring.Component):
     attribute, attribute_en : ``AttributeWrite``
         The command block's broadcast.
     packet : stream of ``TxDescriptor``
+    next, next_qp : 1, 12
+        Whose packet is next at ``packet``, or will be; until that is taken. The 7 cycles of its path begin here.
     verdict : stream of ``{status}``
         One for each ``packet``, in the same order.
     payload, inline, atomic, replay : stream of ``PacketBeat``
@@ -113,6 +115,8 @@ class Transmitter(wiring.Component):
                 "attribute": In(AttributeWrite),
                 "attribute_en": In(1),
                 "packet": In(stream.Signature(TxDescriptor)),
+                "next": In(1),
+                "next_qp": In(12),
                 "verdict": In(stream.Signature(Verdict)),
                 "payload": In(stream.Signature(beat)),
                 "hint": In(1),
@@ -147,8 +151,8 @@ class Transmitter(wiring.Component):
         m.d.comb += [
             paths.attribute.eq(self.attribute),
             paths.attribute_en.eq(self.attribute_en),
-            paths.packet.valid.eq(self.packet.valid),
-            paths.packet.qp.eq(packet.qp),
+            paths.packet.valid.eq(self.next),
+            paths.packet.qp.eq(self.next_qp),
             paths.packet.taken.eq(self.packet.ready),
             paths.ack.valid.eq(self.ack.valid),
             paths.ack.qp.eq(ack.qp),
@@ -294,7 +298,7 @@ class Transmitter(wiring.Component):
         m.d.sync += known.eq(self.packet.valid & ~leave)
         m.d.comb += [
             present.eq(~has_payload | pick([self.payload.valid | self.hint, *valids[1:]], coming)),
-            sends.eq(paths.packet.here & idle & fine & (is_request | is_response) & present & routed),
+            sends.eq(paths.packet.here & idle & fine & (is_request | is_response) & present & routed & known),
             self.packet.ready.eq(leave),
             self.verdict.ready.eq(leave),
         ]

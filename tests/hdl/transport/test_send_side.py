@@ -19,13 +19,12 @@ from verbena.hdl.abi.tables import AccessStatus
 from verbena.hdl.abi.wqe import SendFlag, SendOpcode
 from verbena.hdl.queue.wqe_fetcher import RingPrefetcher
 from verbena.hdl.stream.arbiter import StreamArbiter
-from verbena.hdl.stream.fifo import Queue
 from verbena.hdl.stream.ready import ReadyQueue
-from verbena.hdl.transport.common.layouts import TxDescriptor
 from verbena.hdl.transport.completer.completer import Completer
 from verbena.hdl.transport.requester.requester import Requester
 from verbena.hdl.transport.timers.timers import Timers
 from verbena.hdl.transport.tx.transmitter import Transmitter
+from verbena.hdl.transport.tx.tx_descriptor_fifo import TxDescriptorFifo
 
 QPS = 4
 MTU = 256
@@ -51,7 +50,7 @@ class Bench(Elaboratable):
             m.submodules[name] = getattr(self, name)
         f, r, t, c, timers = self.tables
         m.submodules.queue = queue = ReadyQueue(QPS)
-        m.submodules.headers = headers = Queue(TxDescriptor, 16)
+        m.submodules.headers = headers = TxDescriptorFifo(32, 1 << 14, 1 << 14, 8)
         for source, sink in [
             (r.again, self.arbiter.i[0]),
             (c.ready, self.arbiter.i[1]),
@@ -81,10 +80,7 @@ class Bench(Elaboratable):
         ]
         pairs = [(r, "status_qp", f), (f, "status", r), (r, "word_addr", f), (f, "word", r)]
         pairs += [(f, "places", r), (r, "reading", f), (r, "reading_qp", f)]
-        pairs += [
-            (c, "progress", r),
-            (c, "watch", timers),
-        ]
+        pairs += [(c, "progress", r), (c, "watch", timers), (headers, "next", t), (headers, "next_qp", t)]
         pairs += [(r, name, block) for name in ("sent", "sent_en") for block in (c, timers)]
         for source, name, sink in pairs:
             m.d.comb += Value.cast(getattr(sink, name)).eq(Value.cast(getattr(source, name)))

@@ -10,10 +10,19 @@ from verbena.hdl.abi.cqe import Syndrome, WcStatus
 from verbena.hdl.abi.tables import AccessStatus
 from verbena.hdl.abi.wqe import UD_ADDRESS
 from verbena.hdl.transport.common.layouts import PayloadSource, TxDescriptorKind
-from verbena.hdl.transport.tx.transmitter import Transmitter
+from verbena.hdl.transport.tx import transmitter
 
 QPS = 4
 COUNTS = ("tx_packets", "tx_bytes", "tx_messages", "tx_acks", "tx_naks", "read_responses")
+
+
+class Transmitter(transmitter.Transmitter):
+    """It hears of a packet's QP in the cycle in which the packet comes."""
+
+    def elaborate(self, platform):
+        m = super().elaborate(platform)
+        m.d.comb += [self.next.eq(self.packet.valid), self.next_qp.eq(self.packet.payload.qp)]
+        return m
 
 
 def context(qp):
@@ -559,6 +568,37 @@ def test_cycles(kind, opcode, size, period):
     cycles = [cycle for cycle, _, _ in seen]
     assert cycles[0] == 7
     assert [b - a for a, b in pairwise(cycles)] == [period] * (count - 1)
+
+
+@pytest.mark.parametrize(("ahead", "cycles"), [(0, 7), (3, 4), (6, 1), (20, 1)])
+def test_path_is_read_ahead(ahead, cycles):
+    """The QP of the next packet is known ``ahead`` cycles before the packet itself: what that is takes a cycle more."""
+    dut = transmitter.Transmitter(QPS)
+    seen = []
+
+    async def testbench(ctx):
+        ctx.set(dut.verdict.valid, 1)
+        await attributes(ctx, dut)
+        ctx.set(dut.next_qp, 2)
+        ctx.set(dut.next, 1)
+        for _ in range(ahead):
+            await ctx.tick()
+        ctx.set(dut.packet.payload, {"qp": 2, "transport": {"opcode": 4, "psn": 5}})
+        ctx.set(dut.packet.valid, 1)
+        ctx.set(dut.header.ready, 1)
+        waited = 0
+        while not ctx.get(dut.header.valid):
+            waited += 1
+            await ctx.tick()
+        assert waited == cycles
+        assert ctx.get(dut.packet.ready)
+        seen.append(plain(ctx.get(dut.header.payload)))
+        await ctx.tick()
+        ctx.set(dut.next, 0)
+        ctx.set(dut.packet.valid, 0)
+
+    simulate(dut, testbench)
+    assert (seen[0].transport.psn, seen[0].path) == (5, path(2))
 
 
 @pytest.mark.parametrize("arguments", [{"qps": 3}, {"qps": 4, "data_width": 32}])
