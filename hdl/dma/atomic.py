@@ -1,11 +1,15 @@
 """Atomics on memory: read, compute, write."""
 
+from functools import reduce
+from operator import xor
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..abi.tables import AccessStatus
+from ..stream.fifo import Queue
 from ..stream.lut_fifo import LutFifo
 from ..stream.packet import PacketBeat
 from ..stream.transfer import Piece
@@ -13,9 +17,12 @@ from .port import ReadPort, WritePort
 
 __all__ = ["AtomicOperands", "AtomicResult", "AtomicUnit"]
 
-HASH_BITS = 12
+HASH_BITS, HASHED = 12, 3
 """Bits that tell two words apart: their address, folded, so that words a power of two apart differ as well. Those of
 32 KiB are never taken for each other."""
+
+PIECES = 16
+"""That wait for a slot."""
 
 AtomicOperands = data.StructLayout({"swap": 64, "compare": 64, "add": 1})
 """What an atomic does: with ``add``, adds ``swap`` (FETCH_ADD; ``compare`` is ignored); else writes ``swap`` if the
@@ -36,9 +43,8 @@ class AtomicUnit(wiring.Component):
     write is answered, so that nobody sees a value that is about to change; words are told apart by bits 14:3 of their
     address, folded with bits 26:15 and 38:27. Accesses that do not come through this unit are not kept apart.
 
-    A read is asked for 1 cycle after piece and operands are there. A write is asked for 4 cycles after the data has
-    come, its beat stands ready in the next; the packet comes out 3 cycles after the write's answer. One atomic every 7
-    cycles.
+    A read is asked for 3 cycles after its piece was taken. A write is asked for 4 cycles after the data has come, its
+    beat stands ready in the next; the packet comes out 3 cycles after the write's answer. One atomic every 7 cycles.
 
     Parameters
     ----------
@@ -50,8 +56,9 @@ class AtomicUnit(wiring.Component):
     Members
     -------
     piece : stream of ``Piece``
-        One a run: 8 bytes, 8-byte aligned; or not OK.
+        One a run: 8 bytes, 8-byte aligned; or not OK. 16 may wait.
     operands : stream of :data:`AtomicOperands`
+        They stay where they are until the word has come.
     payload : stream of ``PacketBeat``
         The value before, most significant byte first, after the write's answer.
     result : stream of :data:`AtomicResult`
@@ -91,41 +98,45 @@ class AtomicUnit(wiring.Component):
         head, decided, arrived, tail = (
             Signal(slot_bits + 1, name=name) for name in ("head", "decided", "arrived", "tail")
         )
-        row = data.StructLayout({"word": 61, "swap": 64, "compare": 64, "add": 1})
         value_row = data.StructLayout({"value": 64, "error": 1})
-        m.submodules.rows = rows = memory.Memory(shape=row, depth=slots, init=[])
+        m.submodules.words = words = memory.Memory(shape=61, depth=slots, init=[])
         m.submodules.values = values = memory.Memory(shape=value_row, depth=slots, init=[])
-        rows_write, rows_read = rows.write_port(), rows.read_port(domain="comb")
+        m.submodules.written = written = memory.Memory(shape=1, depth=slots, init=[])  # there is an answer to wait for
+        words_write, words_read = words.write_port(), words.read_port(domain="comb")
         values_write, values_read = values.write_port(), values.read_port(domain="comb")
+        written_write, written_read = written.write_port(), written.read_port(domain="comb")
         m.submodules.answers = answers = LutFifo(1, slots)
 
-        # The front: a piece waits at its port until no slot has its word, then its read is asked for.
-        word = piece.payload.address[3:]
+        # The front: a piece waits until no slot has its word, then its read is asked for.
+        queued = data.StructLayout({"word": 61, "hash": HASH_BITS, "good": 1})
+        m.submodules.pieces = pieces = Queue(queued, PIECES)
+        given_word, next_piece = piece.payload.address[3:], pieces.o.payload
+        word = next_piece.word
         busy = Signal(slots)
         hashes = Signal(data.ArrayLayout(HASH_BITS, slots))
-        fold = Signal(HASH_BITS)
-        here, good, conflict, clear, asked = Signal(), Signal(), Signal(), Signal(), Signal()
+        conflict, clear, asked = Signal(), Signal(), Signal()
         m.d.comb += [
-            here.eq(piece.valid & operands.valid),
-            good.eq(piece.payload.status == AccessStatus.OK),
-            fold.eq(word[:HASH_BITS] ^ word[HASH_BITS : 2 * HASH_BITS] ^ word[2 * HASH_BITS : 3 * HASH_BITS]),
-            conflict.eq(Cat(busy[i] & (hashes[i] == fold) for i in range(slots)).any()),
+            pieces.i.valid.eq(piece.valid),
+            piece.ready.eq(pieces.i.ready),
+            pieces.i.payload.word.eq(given_word),
+            pieces.i.payload.hash.eq(
+                reduce(xor, (given_word[k * HASH_BITS : (k + 1) * HASH_BITS] for k in range(HASHED)))
+            ),
+            pieces.i.payload.good.eq(piece.payload.status == AccessStatus.OK),
+            conflict.eq(Cat(busy[i] & (hashes[i] == next_piece.hash) for i in range(slots)).any()),
             self.read.burst.valid.eq(clear),
             *self._burst(self.read.burst.payload, word),
             asked.eq(clear & self.read.burst.ready),
-            rows_write.addr.eq(tail),
-            rows_write.data.word.eq(word),
-            rows_write.data.swap.eq(operands.payload.swap),
-            rows_write.data.compare.eq(operands.payload.compare),
-            rows_write.data.add.eq(operands.payload.add),
-            rows_write.en.eq(asked),
+            words_write.addr.eq(tail),
+            words_write.data.eq(word),
+            words_write.en.eq(asked),
         ]
-        m.d.sync += clear.eq(Mux(clear, ~asked, here & good & ~conflict & ((tail ^ head) != slots)))
+        m.d.sync += clear.eq(Mux(clear, ~asked, pieces.o.valid & next_piece.good & ~conflict & ((tail ^ head) != slots)))
         with m.If(asked):
             m.d.sync += [
                 tail.eq(tail + 1),
                 busy.bit_select(tail[:slot_bits], 1).eq(1),
-                hashes[tail[:slot_bits]].eq(fold),
+                hashes[tail[:slot_bits]].eq(next_piece.hash),
             ]
 
         # Read data, of which one lane is the word.
@@ -162,18 +173,19 @@ class AtomicUnit(wiring.Component):
         beat = Signal()  # `changed` waits for W
         addend, changed = Signal(64), Signal(64)
         none = Signal()  # the piece was refused
-        written = Signal(slots)  # of decided slots: there is an answer to wait for
-        waits = written.bit_select(head[:slot_bits], 1)
+        waits = written_read.data
         over, refused, free = Signal(), Signal(), Signal()
-        old, operand = values_read.data, rows_read.data
+        old, operand = values_read.data, operands.payload
         m.d.comb += [
-            rows_read.addr.eq(at),
+            words_read.addr.eq(at),
             values_read.addr.eq(at),
+            written_write.addr.eq(at),
+            written_write.data.eq(go),
+            written_read.addr.eq(head),
             free.eq(~payload.valid & ~result.valid),
             over.eq(free & (head != decided) & (~waits | answers.o.valid)),
-            piece.ready.eq(asked | refused),
-            operands.ready.eq(asked | refused),
-            *self._burst(self.write.burst.payload, operand.word),
+            pieces.o.ready.eq(asked | refused),
+            *self._burst(self.write.burst.payload, words_read.data),
             self.write.beat.valid.eq(beat),
             self.write.beat.payload.data.eq(changed.replicate(1 << lane_bits)),
             self.write.beat.payload.last.eq(1),
@@ -200,12 +212,12 @@ class AtomicUnit(wiring.Component):
                     answering.eq(over),
                     expected.eq(waits),
                 ]
-                with m.If(over | ((self.read.valid | (decided != arrived)) & ~beat)):
+                with m.If(over | ((self.read.valid | (decided != arrived)) & ~beat & operands.valid)):
                     m.next = "LOAD"
-                with m.Elif(free & here & ~good & (head == tail)):
+                with m.Elif(free & pieces.o.valid & ~next_piece.good & operands.valid & (head == tail)):
                     m.next = "REFUSE"
             with m.State("REFUSE"):
-                m.d.comb += refused.eq(1)
+                m.d.comb += [refused.eq(1), operands.ready.eq(1)]
                 m.d.sync += [given_failed.eq(1), none.eq(1), payload.valid.eq(1), result.valid.eq(1), self.over.eq(1)]
                 m.next = "IDLE"
             with m.State("LOAD"):
@@ -233,16 +245,18 @@ class AtomicUnit(wiring.Component):
                 with m.Else():
                     m.next = "COMPUTE"
             with m.State("COMPUTE"):
+                m.d.comb += operands.ready.eq(1)
                 m.d.sync += [
                     changed.eq(addend + operand.swap),
-                    beat_lane.eq(operand.word[:lane_bits]),
+                    beat_lane.eq(words_read.data[:lane_bits]),
                     go.eq(~failed & (adding | equal.all())),
                 ]
                 m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.comb += self.write.burst.valid.eq(go)
                 with m.If(~go | self.write.burst.ready):
-                    m.d.sync += [written.bit_select(at, 1).eq(go), beat.eq(go), decided.eq(decided + 1)]
+                    m.d.comb += written_write.en.eq(1)
+                    m.d.sync += [beat.eq(go), decided.eq(decided + 1)]
                     m.next = "IDLE"
         return m
 

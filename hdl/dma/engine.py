@@ -5,7 +5,6 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..stream.connections import connect_signals, connect_via, link
-from ..stream.fifo import Queue
 from ..stream.lut_fifo import LutFifo
 from ..stream.packet import PacketBeat
 from ..stream.router import TagRouter
@@ -191,7 +190,7 @@ class DmaEngine(wiring.Component):
 
     def _atomics(self, m, pieces, reads, writes):
         m.submodules.atomic = atomic = AtomicUnit(self.data_width, self.atomics)
-        connect_via(m, "atomic_pieces", Queue(Piece, PIECES, sparse=True), pieces, atomic.piece)
+        link(m, pieces, atomic.piece)
         connect(m, flipped(self.operands), atomic.operands)
         connect(m, atomic.payload, flipped(self.atomic_payload))
         connect(m, atomic.result, flipped(self.result))
