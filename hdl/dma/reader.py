@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..abi.tables import AccessStatus
+from ..stream.lut_fifo import LutFifo
 from ..stream.packet import PacketBeat
 from ..stream.realign import Realigner
 from ..stream.slice import Slice
@@ -16,8 +17,9 @@ from .split import Splitter
 
 __all__ = ["PayloadReader"]
 
-BURSTS = 512
-"""Bursts whose data may be missing; their descriptions fill one block RAM."""
+BURSTS = 64
+"""Rows for the descriptions of bursts whose data may be missing: a piece comes every 4 cycles at most, so these cover
+256."""
 
 
 class PayloadReader(wiring.Component):
@@ -78,31 +80,28 @@ class PayloadReader(wiring.Component):
         piece, port = self.piece, self.port
         size = self.data_width // 8
         lane_bits = ceil_log2(size)
-        description = data.StructLayout(
-            {"length": 8, "start": lane_bits, "end": lane_bits, "empty": 1, "last": 1, "error": 1}
-        )
-        row = data.StructLayout({"data": self.data_width, "error": 1})
+        description = data.StructLayout({"start": lane_bits, "end": lane_bits, "empty": 1, "last": 1, "error": 1})
+        row = data.StructLayout({"data": self.data_width, "error": 1, "last": 1})
         m.submodules.splitter = splitter = Splitter(self.data_width)
-        m.submodules.descriptions = descriptions = ReadBuffer(description, BURSTS, 1)
+        m.submodules.descriptions = descriptions = LutFifo(description, BURSTS)
         m.submodules.rows = rows = ReadBuffer(row, self.buffer // size, burst_limit(self.data_width))
         m.submodules.realigner = realigner = Realigner(self.data_width, 1)
         wiring.connect(m, realigner.o, wiring.flipped(self.payload))
 
-        # Each burst is described when it is asked for; a piece without length is described only.
-        # Both are counted a cycle later, because the buffers stand far from here.
-        none, handed, described, room = Signal(), Signal(), Signal(), Signal()
-        counted, note = Signal(), Signal(description)
+        # Each burst is described when it is asked for; a piece without length is described only. Of both buffers, room
+        # is known late: the one of data is told a cycle later, because it stands far from here.
+        none, handed, room = Signal(), Signal(), Signal()
+        note = descriptions.i.payload
         m.d.sync += [
-            counted.eq(described),
-            descriptions.w_data.eq(note),
             rows.reserve.eq(handed),
             rows.length.eq(splitter.o.payload.length),
+            room.eq(descriptions.level < BURSTS - 2),
         ]
         m.d.comb += [
             rows.w_en.eq(port.valid),
             rows.w_data.data.eq(port.data),
             rows.w_data.error.eq(port.error),
-            room.eq(descriptions.room & ~counted),
+            rows.w_data.last.eq(port.last),
             none.eq((piece.payload.length == 0) | piece.payload.discard),
             splitter.i.valid.eq(piece.valid & ~none),
             splitter.i.payload.address.eq(piece.payload.address),
@@ -112,10 +111,7 @@ class PayloadReader(wiring.Component):
             splitter.o.ready.eq(port.burst.ready & rows.room & room),
             handed.eq(splitter.o.valid & splitter.o.ready),
             piece.ready.eq(Mux(none, room, splitter.i.ready)),
-            described.eq(handed | (piece.valid & none & room)),
-            descriptions.reserve.eq(counted),
-            descriptions.w_en.eq(counted),
-            note.length.eq(splitter.o.payload.length),
+            descriptions.i.valid.eq(handed | (piece.valid & none & room)),
             note.start.eq(splitter.start),
             note.end.eq(splitter.end),
             note.empty.eq(none),
@@ -130,7 +126,7 @@ class PayloadReader(wiring.Component):
             coming.i.valid.eq(descriptions.o.valid),
             descriptions.o.ready.eq(coming.i.ready),
         ]
-        burst = Signal(description)  # its `length` counts down
+        burst = Signal(description)
         active, first, final = Signal(), Signal(), Signal()
         given, next_ = Signal(), Signal()
         from_lane = Signal(lane_bits)
@@ -140,6 +136,7 @@ class PayloadReader(wiring.Component):
             rows.o.ready.eq(active & ~burst.empty & realigner.i.ready),
             self.hint.eq(rows.o.valid),
             given.eq(realigner.i.valid & realigner.i.ready),
+            final.eq(burst.empty | rows.o.payload.last),
             next_.eq(~active | (given & final)),
             coming.o.ready.eq(next_),
             from_lane.eq(Mux(first, burst.start, 0)),
@@ -151,12 +148,7 @@ class PayloadReader(wiring.Component):
         ]
         m.d.sync += self.over.eq(given & final & burst.last)
         with m.If(next_):
-            m.d.sync += [
-                active.eq(coming.o.valid),
-                burst.eq(coming.o.payload),
-                first.eq(1),
-                final.eq((coming.o.payload.length == 0) | coming.o.payload.empty),
-            ]
+            m.d.sync += [active.eq(coming.o.valid), burst.eq(coming.o.payload), first.eq(1)]
         with m.Elif(given):
-            m.d.sync += [first.eq(0), final.eq(burst.length == 1), burst.length.eq(burst.length - 1)]
+            m.d.sync += first.eq(0)
         return m

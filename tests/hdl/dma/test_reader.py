@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import packets_of, piece, piece_lists, random_run
 from streams import make_rng, receive_all, send_all, shared, simulate
-from verbena.hdl.dma.reader import PayloadReader
+from verbena.hdl.dma.reader import BURSTS, PayloadReader
 
 
 def read(runs, data_width=64, *, rng, stall=0.3, deadline=60_000, buffer=None, **memory_options):
@@ -159,6 +159,14 @@ def test_never_more_in_flight_than_there_is_room(count):
     rng = make_rng()
     runs = [[piece(0x1000 + n, 4000, last=1)] for n in range(count)]
     read(runs, rng=rng, stall=0.7, latency=5, buffer=4096)
+
+
+def test_more_bursts_than_descriptions():
+    """Of bursts whose data is missing, no more are under way than can be described."""
+    rng = make_rng(1)
+    runs = [[piece(0x1000 * n, 8, last=1)] for n in range(200)]
+    _, memory, _ = read(runs, rng=rng, latency=600, stall=0)
+    assert BURSTS - 2 <= memory.most_reads <= BURSTS
 
 
 @pytest.mark.parametrize(("data_width", "buffer"), [(64, 2048), (64, 5000), (512, 4096), (100, None)])
