@@ -8,7 +8,6 @@ from amaranth.utils import ceil_log2
 from ..abi.tables import MTT, AccessStatus
 from ..stream.lut_fifo import LutFifo
 from ..stream.packet import PacketBeat
-from ..stream.ram import Ram
 from ..stream.transfer import PAGE_BITS_MAX, Piece, ReadRequest
 from .cache import CLIENTS, LUT_RAM_ROWS, Cache
 from .lookahead import Lookahead
@@ -163,8 +162,8 @@ class Translation(wiring.Component):
                 queue.forget.eq(cache.forget),
             ]
 
-        poisoned = Ram(1, 2 * self.qps)
-        m.submodules.poisoned = poisoned
+        m.submodules.poisoned = poisoned = memory.Memory(shape=1, depth=2 * self.qps, init=[])
+        poison_put, poison_get = poisoned.write_port(), poisoned.read_port()
         poison_clear = Signal(range(2 * self.qps + 1))  # after reset, nobody is poisoned
         cleared = poison_clear[-1]
         with m.If(~cleared):
@@ -193,7 +192,6 @@ class Translation(wiring.Component):
             cache.lookup.payload.client.eq(turn),
             cache.lookup.payload.index.eq(low),
             cache.lookup.payload.demand.eq(Mux(turn, queues[1].demand, queues[0].demand)),
-            poisoned.r_addr.eq(Mux(valid1, Cat(access1.qp[:qp_bits], client1), Cat(first.qp[:qp_bits], turn))),
         ]
         failed = Signal(CLIENTS)  # the client's run has
 
@@ -212,6 +210,7 @@ class Translation(wiring.Component):
         absent1 = Mux(client1, queues[1].absent, queues[0].absent)
         more1 = access1.cross & ~second1
         m.d.comb += [
+            poison_get.addr.eq(Cat(access1.qp[:qp_bits], client1)),
             cache.tag.eq(access1.mtt_high + access1.page_high + carry1),
             cache.drop.eq(~access1.lookup | physical1 | (demand1 & (failed1 | absent1))),
         ]
@@ -246,7 +245,7 @@ class Translation(wiring.Component):
         # Stage 2, for two cycles: the cache answers, and the piece is decided. `found` comes late.
         status = Signal(AccessStatus)
         answers, finish, good = Signal(), Signal(), Signal()
-        poison = poisoned.r_data & heeds_poison2
+        poison = poison_get.data & heeds_poison2
         m.d.comb += [
             answers.eq(cache.answer.valid & cache.answer.demand),
             finish.eq(answers & cache.answer.found),
@@ -282,9 +281,9 @@ class Translation(wiring.Component):
             self.count_hit.eq(finish3 & needed3 & ~had_read),
             self.count_miss.eq(cache.over.reads),
             self.count_error.eq(finish3 & error3),
-            poisoned.w_addr.eq(Mux(cleared, Cat(qp3, client3), poison_clear)),
-            poisoned.w_data.eq(cleared & ~good3),
-            poisoned.w_en.eq(~cleared | (finish3 & Mux(good3, forgets3, ~quiet3))),
+            poison_put.addr.eq(Mux(cleared, Cat(qp3, client3), poison_clear)),
+            poison_put.data.eq(cleared & ~good3),
+            poison_put.en.eq(~cleared | (finish3 & Mux(good3, forgets3, ~quiet3))),
         ]
 
         # The piece's place is free since the access started. Only `valid` depends on the tag comparison.

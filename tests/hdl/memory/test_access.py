@@ -166,7 +166,6 @@ def test_windows(data_width, writes_local):
 @pytest.mark.parametrize(("data_width", "sets"), [(64, 4), (128, 2), (256, 8), (512, 4)])
 def test_random(data_width, sets, count, monkeypatch):
     monkeypatch.setattr("verbena.hdl.memory.cache.Ram", CollidingRam)
-    monkeypatch.setattr("verbena.hdl.memory.mtt.Ram", CollidingRam)
     rng = make_rng()
     host = Host()
     physical = data_width in (64, 512)
