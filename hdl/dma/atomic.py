@@ -123,7 +123,9 @@ class AtomicUnit(wiring.Component):
                 reduce(xor, (given_word[k * HASH_BITS : (k + 1) * HASH_BITS] for k in range(HASHED)))
             ),
             pieces.i.payload.good.eq(piece.payload.status == AccessStatus.OK),
-            conflict.eq(Cat(busy[i] & (hashes[i] == next_piece.hash) for i in range(slots)).any()),
+            conflict.eq(
+                Cat(Cat(hashes[i], busy[i]) == Cat(next_piece.hash, pieces.o.valid) for i in range(slots)).any()
+            ),
             self.read.burst.valid.eq(clear),
             *self._burst(self.read.burst.payload, word),
             asked.eq(clear & self.read.burst.ready),
@@ -131,7 +133,9 @@ class AtomicUnit(wiring.Component):
             words_write.data.eq(word),
             words_write.en.eq(asked),
         ]
-        m.d.sync += clear.eq(Mux(clear, ~asked, pieces.o.valid & next_piece.good & ~conflict & ((tail ^ head) != slots)))
+        m.d.sync += clear.eq(
+            Mux(clear, ~asked, pieces.o.valid & next_piece.good & ~conflict & ((tail ^ head) != slots))
+        )
         with m.If(asked):
             m.d.sync += [
                 tail.eq(tail + 1),
