@@ -1,9 +1,10 @@
 """Merging the clients' bursts on the AXI channels, and bringing the answers back."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..stream.arbiter import gather
 from ..stream.skid import Skid
 from .axi import Axi4, Burst, Response
 from .port import BurstRequest, ReadPort, WriteBeat, WritePort
@@ -26,24 +27,6 @@ def encode(choice):
     """Index of the one bit of ``choice`` that is set."""
     bits = (len(choice) - 1).bit_length()
     return Cat(Cat(choice[i] for i in range(len(choice)) if i >> bit & 1).any() for bit in range(bits))
-
-
-def gather(m, name, chosen, items, step):
-    """The one of ``items`` that is ``chosen``, a cycle later; none: zeros. It stays without ``step``.
-
-    Each item has a register of its own, which is zero unless it is chosen, and all of them are ORed: a third of the
-    LUTs that a multiplexer takes, since a flip-flop's enable and reset cost nothing.
-    """
-    together = 0
-    for number, item in enumerate(items):
-        item = Value.cast(item)
-        held = Signal(len(item), name=f"{name}_{number}", reset_less=True)
-        with m.If(step & ~chosen[number]):
-            m.d.sync += held.eq(0)
-        with m.Elif(step):
-            m.d.sync += held.eq(item)
-        together |= held
-    return together
 
 
 class BurstArbiter(wiring.Component):

@@ -19,6 +19,24 @@ def pick(values, index):
     return values[0]
 
 
+def gather(m, name, chosen, items, step):
+    """The one of ``items`` that is ``chosen``, a cycle later; none: zeros. It stays without ``step``.
+
+    Each item has a register of its own, which is zero unless it is chosen, and all of them are ORed: a third of the
+    LUTs that a multiplexer takes, since a flip-flop's enable and reset cost nothing.
+    """
+    together = 0
+    for number, item in enumerate(items):
+        item = Value.cast(item)
+        held = Signal(len(item), name=f"{name}_{number}", reset_less=True)
+        with m.If(step & ~chosen[number]):
+            m.d.sync += held.eq(0)
+        with m.Elif(step):
+            m.d.sync += held.eq(item)
+        together |= held
+    return together
+
+
 class _Arbiter(wiring.Component):
     def __init__(self, shape, count):
         if not isinstance(count, int) or count < 2:

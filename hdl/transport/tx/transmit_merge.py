@@ -1,9 +1,10 @@
 """Requests and responses on their way to the wire, one packet after the other."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ...stream.arbiter import gather
 from ...stream.transfer import AccessRequest
 from ..common.layouts import TxDescriptor
 
@@ -22,7 +23,8 @@ class TransmitMerge(wiring.Component):
     A packet is a run of accesses and a TX descriptor. It passes whole, before the next one begins; which of the two
     comes first, and how long the other stays away, does not matter.
 
-    *Cycles*: a TX descriptor passes in its cycle, an access goes through one register, every second cycle. The grant is
+    *Cycles*: a TX descriptor passes in its cycle, an access goes through a register, the OR of
+    one of each source, every second cycle. The grant is
     a register that stays where it was until the other source wants it: that costs a cycle if nothing was under way,
     else none.
 
@@ -50,13 +52,14 @@ class TransmitMerge(wiring.Component):
         access_taken, packet_taken, over = Signal(), Signal(), Signal()
         request, response = self.request, self.response
         access_valid = Mux(grant, response.access.valid, request.access.valid)
-        access = Mux(grant, response.access.payload.as_value(), request.access.payload.as_value())
         wants = [port.access.valid | port.packet.valid for port in (request, response)]
-        ending = AccessRequest(access).last
+        ending = Mux(grant, response.access.payload.last, request.access.payload.last)
 
         # -- The run.
         access_ready = Signal()
+        accesses = [port.access.payload for port in (request, response)]
         m.d.comb += [
+            self.access.payload.eq(gather(m, "access", Cat(~grant, grant), accesses, ~self.access.valid)),
             access_ready.eq(~self.access.valid & ~run_over),
             request.access.ready.eq(access_ready & ~grant),
             response.access.ready.eq(access_ready & grant),
@@ -65,7 +68,7 @@ class TransmitMerge(wiring.Component):
         with m.If(self.access.valid):
             m.d.sync += self.access.valid.eq(~self.access.ready)
         with m.Else():
-            m.d.sync += [self.access.valid.eq(access_taken), self.access.payload.eq(access)]
+            m.d.sync += self.access.valid.eq(access_taken)
 
         # -- The TX descriptor. What only one source has needs no choice.
         ours, theirs = request.packet.payload, response.packet.payload
