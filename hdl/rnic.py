@@ -373,8 +373,7 @@ class Rnic(wiring.Component):
         link(m, access.transmit.verdict, transmitter.verdict)
 
         link(m, access.transmit.piece, dma.transmit_piece)
-        beat = PacketBeat(c.data_width)
-        connect_via(m, "transmit_skid", Skid(beat), dma.transmit_payload, transmitter.payload)
+        link(m, dma.transmit_payload, transmitter.payload)
         connect_signals(m, dma, transmitter, "hint")
         link(m, dma.atomic_payload, transmitter.atomic)
         link(m, send.inline, transmitter.inline)

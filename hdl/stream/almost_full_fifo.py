@@ -53,13 +53,13 @@ class AlmostFullFifo(wiring.Component):
             write.en.eq(self.i_valid),
             read.addr.eq(head),
             self.o.payload.eq(read.data),
-            self.o.valid.eq(head != tail),
             taken.eq(self.o.valid & self.o.ready),
         ]
         # One cycle late, and what comes in that cycle and the one in which it is looked at does not count yet.
         m.d.sync += [
             tail.eq(tail + self.i_valid),
             head.eq(head + taken),
+            self.o.valid.eq(self.i_valid | (self.o.valid & ~(self.o.ready & (tail == (head + 1)[: len(head)])))),
             self.room.eq((tail - head)[: len(head)] < DEPTH - self.flight - 2),
         ]
         return m
