@@ -10,7 +10,6 @@ from amaranth.utils import ceil_log2
 
 from ..stream.almost_full_fifo import AlmostFullFifo
 from ..stream.packet import PacketBeat
-from ..stream.skid import Skid
 from ..stream.transfer import LENGTH_BITS, GidWrite
 from .ethernet_header import EthernetInsert
 from .gid_row import NETWORK_TYPES, GidRow
@@ -203,26 +202,27 @@ class Packetizer(wiring.Component):
         # --- Flow.
         # The payload's register: beside it stands which bytes are there, so that nothing has to be compared behind it.
         size = self.data_width // 8
-        skid_layout = data.StructLayout({"data": self.data_width, "within": size, "last": 1, "error": 1})
-        m.submodules.skid = skid = Skid(skid_layout)
-        given, flow = self.payload.payload, skid.o.payload
+        flow_layout = data.StructLayout({"data": self.data_width, "within": size, "last": 1, "error": 1})
+        given, flow, flow_valid = self.payload.payload, Signal(flow_layout, reset_less=True), Signal()
         waits = Signal()  # this beat needs a beat of payload
         pulls = Signal()  # and takes it; and so do those behind it up to its last
         failed, failed_now = Signal(), Signal()
         at_once = begins[0] == 0  # of some packets payload begins in the first beat
         m.d.comb += [
-            skid.i.valid.eq(self.payload.valid),
-            self.payload.ready.eq(skid.i.ready),
-            skid.i.payload.data.eq(given.data),
-            skid.i.payload.within.eq(Cat(~given.last | (given.count > n) for n in range(size))),
-            skid.i.payload.last.eq(given.last),
-            skid.i.payload.error.eq(given.error),
-            skid.o.ready.eq(prepared & fifo.room & pulls),
-            fire.eq(prepared & fifo.room & (~waits | skid.o.valid)),
+            self.payload.ready.eq(~flow_valid | (prepared & fifo.room & pulls)),
+            fire.eq(prepared & fifo.room & (~waits | flow_valid)),
             failed_now.eq(Mux(pulls, flow.last & flow.error, failed & ~first)),
-            self.count_stall_tx_payload.eq(prepared & fifo.room & waits & ~skid.o.valid),
+            self.count_stall_tx_payload.eq(prepared & fifo.room & waits & ~flow_valid),
             self.count_stall_tx_wire.eq(self.o.valid & ~self.o.ready),
         ]
+        with m.If(self.payload.ready):
+            m.d.sync += [
+                flow_valid.eq(self.payload.valid),
+                flow.data.eq(given.data),
+                flow.within.eq(Cat(~given.last | (given.count > n) for n in range(size))),
+                flow.last.eq(given.last),
+                flow.error.eq(given.error),
+            ]
         later = [begin[n] & at[n - 1] for n in begins if n]
         starts = Cat(later).any() if later else 0
         with m.If(fire):
