@@ -35,7 +35,7 @@ from .queue.interrupt_moderation import InterruptModeration
 from .queue.moderation_clock import ModerationClock
 from .queue.ring import RingIndex, receive_batch
 from .queue.wqe_fetcher import RingPrefetcher
-from .stream.arbiter import PacketArbiter, StreamArbiter
+from .stream.arbiter import PacketArbiter, SliceArbiter, StreamArbiter
 from .stream.connections import connect_signals, connect_via, link
 from .stream.fifo import LUT_DEPTH, Queue
 from .stream.frame_gate import ReceiveGate, TransmitGate
@@ -506,12 +506,12 @@ class Rnic(wiring.Component):
 
     def _complete(self, m):
         """CQEs and events."""
-        m.submodules.completion_arbiter = completion_arbiter = StreamArbiter(Completion, 2)
+        m.submodules.completion_arbiter = completion_arbiter = SliceArbiter(Completion, 2)
         # Who completes goes on while a CQE is written.
         slice_ = Slice(Completion)
         connect_via(m, "acknowledger_completion", slice_, self._acknowledger.completion, completion_arbiter.i[0])
         link(m, self._send.completion, completion_arbiter.i[1])
-        connect_via(m, "completion_slice", Slice(Completion), completion_arbiter.o, self._completions.completion)
+        link(m, completion_arbiter.o, self._completions.completion)
         connect_signals(m, self._acknowledger, self._completions, "hint_cq")
         sources = [self._commands, self._port_state, self._device_fatal]
         sources += [self._context_manager] if self.config.swaps else []

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from .packet import PacketBeat
 
-__all__ = ["FirstArbiter", "PacketArbiter", "StreamArbiter"]
+__all__ = ["FirstArbiter", "PacketArbiter", "SliceArbiter", "StreamArbiter", "gather"]
 
 
 def pick(values, index):
@@ -103,6 +103,53 @@ class StreamArbiter(_Arbiter):
         m = Module()
         valid = self.connect(m)
         with m.If(~self.o.valid | self.o.ready):
+            self.move_round(m, valid)
+        return m
+
+
+class SliceArbiter(_Arbiter):
+    """Merges ``count`` streams, item by item, round robin, into a register: cycle by cycle the same as a
+    :class:`StreamArbiter` with a :class:`.slice.Slice` behind it.
+
+    For wide items, of which each input may leave some bits zero: those cost nothing, since ``o.payload`` is the OR of a
+    register of each input.
+
+    Parameters
+    ----------
+    shape : shape-like
+        Shape of an item.
+    count : int
+        Inputs, at least 2.
+
+    Members
+    -------
+    i : ``count`` streams of ``shape``
+    o : stream of ``shape``
+    grant : 0 to ``count - 1``
+        Input whose item is taken next.
+    """
+
+    def __init__(self, shape, count):
+        self.shape = shape
+        super().__init__(shape, count)
+
+    def elaborate(self, platform):
+        m = Module()
+        free = Signal(init=1)  # always the opposite of `o.valid`, for the many enables
+        valid, turn = Signal(self.count), Signal(self.count)
+        taken = pick(valid, self.grant)
+        m.d.comb += [
+            valid.eq(Cat(port.valid for port in self.i)),
+            turn.eq(Cat(self.grant == number for number in range(self.count))),
+            Value.cast(self.o.payload).eq(gather(m, "item", turn, [port.payload for port in self.i], free)),
+        ]
+        for number, port in enumerate(self.i):
+            m.d.comb += port.ready.eq(free & turn[number])
+        with m.If(~free):
+            m.d.sync += [self.o.valid.eq(~self.o.ready), free.eq(self.o.ready)]
+        with m.Else():
+            m.d.sync += [self.o.valid.eq(taken), free.eq(~taken)]
+        with m.If(free | ~taken):
             self.move_round(m, valid)
         return m
 

@@ -1,7 +1,10 @@
 import pytest
 from amaranth.back import rtlil
+from amaranth.hdl import Module
+from amaranth.lib import wiring
 from streams import make_rng, receive_all, send_all, simulate
-from verbena.hdl.stream.arbiter import FirstArbiter, PacketArbiter, StreamArbiter
+from verbena.hdl.stream.arbiter import FirstArbiter, PacketArbiter, SliceArbiter, StreamArbiter
+from verbena.hdl.stream.slice import Slice
 
 
 def merge(dut, items, rng, stalls):
@@ -21,20 +24,52 @@ def merge(dut, items, rng, stalls):
     return received
 
 
+@pytest.mark.parametrize("arbiter", [StreamArbiter, SliceArbiter])
 @pytest.mark.parametrize("stalls", [(0, 0), (0.3, 0.3), (0.9, 0.1)])
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
-def test_items_are_neither_lost_nor_reordered(count, stalls):
+def test_items_are_neither_lost_nor_reordered(count, stalls, arbiter):
     rng = make_rng()
     items = [[number << 12 | k for k in range(100)] for number in range(count)]
-    received = merge(StreamArbiter(16, count), items, rng, stalls)
+    received = merge(arbiter(16, count), items, rng, stalls)
     for number in range(count):
         assert [item for item in received if item >> 12 == number] == items[number]
 
 
-def test_items_are_served_in_turn():
+@pytest.mark.parametrize("arbiter", [StreamArbiter, SliceArbiter])
+def test_items_are_served_in_turn(arbiter):
     items = [[number << 12 | k for k in range(50)] for number in range(3)]
-    received = merge(StreamArbiter(16, 3), items, make_rng(), (0, 0))
+    received = merge(arbiter(16, 3), items, make_rng(), (0, 0))
     assert [item >> 12 for item in received] == [0, 1, 2] * 50
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_slice_arbiter_is_an_arbiter_and_a_slice(count):
+    rng = make_rng()
+    m, dut, arbiter, slice_ = Module(), SliceArbiter(16, count), StreamArbiter(16, count), Slice(16)
+    m.submodules += [dut, arbiter, slice_]
+    wiring.connect(m, arbiter.o, slice_.i)
+    for ours, theirs in zip(dut.i, arbiter.i, strict=True):
+        m.d.comb += [theirs.valid.eq(ours.valid), theirs.payload.eq(ours.payload)]
+    m.d.comb += slice_.o.ready.eq(dut.o.ready)
+    seen = set()
+
+    async def testbench(ctx):
+        for _ in range(2000):
+            for port in dut.i:
+                if ctx.get(port.ready) or not ctx.get(port.valid):
+                    ctx.set(port.valid, rng.random() < 0.4)
+                    ctx.set(port.payload, rng.getrandbits(16))
+            ctx.set(dut.o.ready, rng.random() < 0.6)
+            ready = [ctx.get(port.ready) for port in dut.i]
+            assert ready == [ctx.get(port.ready) for port in arbiter.i]
+            assert ctx.get(dut.o.valid) == ctx.get(slice_.o.valid)
+            if ctx.get(dut.o.valid):
+                assert ctx.get(dut.o.payload) == ctx.get(slice_.o.payload)
+                seen.add(ctx.get(dut.grant))
+            await ctx.tick()
+
+    simulate(m, testbench, seed=rng.seed_value)
+    assert len(seen) == count
 
 
 @pytest.mark.parametrize("stalls", [(0.5, 0), (0.9, 0.3)])
