@@ -516,13 +516,14 @@ class Rnic(wiring.Component):
         sources = [self._commands, self._port_state, self._device_fatal]
         sources += [self._context_manager] if self.config.swaps else []
         sources += [self._responder] if self.config.srqs else []
-        m.submodules.event_arbiter = event_arbiter = StreamArbiter(Event, 1 + len(sources))
+        m.submodules.event_arbiter = event_arbiter = SliceArbiter(Event, 1 + len(sources))
         # Of completions each event queue hears apart, of all else the first one.
-        heard = [event_arbiter.i[0], *(block.event for block in self._of_each_event_queue("events")[1:])]
-        for name, event, turn in zip(self._each_event_queue("armed_slice"), self._completions.event, heard):
-            connect_via(m, name, Slice(Event), event, turn)
-        for source, turn in zip(sources, event_arbiter.i[1:]):
-            link(m, source.event, turn)
+        first, *others = self._completions.event
+        others = zip(self._each_event_queue("armed_slice")[1:], others, self._of_each_event_queue("events")[1:])
+        for name, event, block in others:
+            connect_via(m, name, Slice(Event), event, block.event)
+        for event, turn in zip((first, *(source.event for source in sources)), event_arbiter.i, strict=True):
+            link(m, event, turn)
         link(m, event_arbiter.o, self._events.event)
         self._interrupt(m)
 
