@@ -144,13 +144,13 @@ class ContextBank(wiring.Component):
         m.submodules.settings = settings = Ram(LANE * row_lanes, self.slots * self.rows, granularity=LANE)
         writing, written = Signal(), Signal(AttributeWrite)
         m.d.sync += [writing.eq(self.attribute_en), written.eq(self.attribute)]
-        into, values, enables = Signal(row_shape), [Const(0, LANE)] * row_lanes, Signal(row_lanes)
+        into, values, enables = Signal(row_shape), [Const(0, 1)] * (LANE * row_lanes), Signal(row_lanes)
         m.d.comb += [
             settings.w_addr.eq(self._at(written.index[: ceil_log2(self.slots)], into)),
             settings.w_en.eq(enables),
         ]
-        # A lane holds bits of one word in each row, and so has at most `rows` sources.
-        sources = [[] for _ in range(row_lanes)]
+        # A bit of a lane has at most `rows` sources, and what none of them says is not written, or nobody reads it.
+        sources = [[] for _ in range(LANE * row_lanes)]
         for word, parts in words.items():
             place, lane = places[word]
             bits = Cat(written.data[bit : bit + width] for _name, _first, bit, width in parts)
@@ -158,11 +158,11 @@ class ContextBank(wiring.Component):
             m.d.comb += mine.eq(writing & (written.word == word))
             with m.If(mine):
                 m.d.comb += [into.eq(place), enables[lane : lane + lanes[word]].eq(~0)]
-            for number in range(lanes[word]):
-                sources[lane + number].append((mine, bits[LANE * number : LANE * (number + 1)]))
-        for lane, choices in enumerate(sources):
-            for mine, bits in choices:
-                values[lane] = Mux(mine, Cat(bits, Const(0, LANE - len(bits))), values[lane])
+            for number, bit in enumerate(bits):
+                sources[LANE * lane + number].append((mine, bit))
+        for number, choices in enumerate(sources):
+            for mine, bit in choices:
+                values[number] = Mux(mine, bit, values[number]) if mine is not choices[0][0] else bit
         m.d.comb += settings.w_data.eq(Cat(values))
 
         # -- Reading: a row a cycle, but not while an attribute is written, and no row that is being written.
