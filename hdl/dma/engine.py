@@ -40,7 +40,7 @@ class StructureRead(wiring.Signature):
 
 class StructureWrite(wiring.Signature):
     """Who writes structures: ``request``, ``data`` and ``done`` of a :class:`.structure.StructureWriter`, its user's
-    view.
+    view: it takes each ``done`` as it comes.
     """
 
     def __init__(self, data_width):

@@ -7,7 +7,6 @@ from amaranth.lib.wiring import In, Out
 from ..abi.tables import AccessStatus
 from ..stream.connections import connect_via, link
 from ..stream.fifo import Queue
-from ..stream.lut_fifo import LutFifo
 from ..stream.packet import PacketBeat
 from ..stream.realign import Realigner
 from ..stream.transfer import Done, ReadRequest
@@ -172,7 +171,8 @@ class StructureWriter(wiring.Component):
     data : stream of ``PacketBeat``
         One packet a request, of its length. Its beats move only after the request has.
     done : stream of ``Done``
-        One a request, in order: OK or BUS.
+        One a request, in order: OK or BUS, a cycle after the answer. Its ``ready`` must be 1 whenever a write is under
+        way.
     port : ``WritePort``
         To a :class:`.arbiter.WriteArbiter`.
     """
@@ -196,9 +196,8 @@ class StructureWriter(wiring.Component):
         port, request = self.port, self.request
         lanes = self.data_width // 8 // GRANULARITY
         lane_bits = (lanes - 1).bit_length()
-        m.submodules.answers = answers = LutFifo(1, self.writes)
         waiting = Signal(range(self.writes + 1))
-        go, taken, done = Signal(), Signal(), Signal()
+        go, taken, done = Signal(), Signal(), self.done.valid
 
         address = request.payload.address
         start = address[3 : 3 + lane_bits]
@@ -210,12 +209,10 @@ class StructureWriter(wiring.Component):
             taken.eq(request.valid & request.ready),
             port.burst.payload.address.eq(Cat(Const(0, 3 + lane_bits), address[3 + lane_bits :])),
             port.burst.payload.length.eq(end[lane_bits:]),
-            answers.i.valid.eq(port.answer),
-            answers.i.payload.eq(port.error),
-            self.done.valid.eq(answers.o.valid),
-            self.done.payload.status.eq(Mux(answers.o.payload, AccessStatus.BUS, AccessStatus.OK)),
-            answers.o.ready.eq(self.done.ready),
-            done.eq(self.done.valid & self.done.ready),
+        ]
+        m.d.sync += [
+            done.eq(port.answer),
+            self.done.payload.status.eq(Mux(port.error, AccessStatus.BUS, AccessStatus.OK)),
         ]
         with m.If(taken ^ done):
             m.d.sync += waiting.eq(waiting + Cat(1, done.replicate(len(waiting) - 1)))

@@ -131,10 +131,15 @@ def write(requests, data_width, *, rng, stall=0.3, writes=16, **memory_options):
         await send_all(ctx, dut.data, [b for p in payloads for b in beats_of(p, data_width)], rng, stall)
 
     async def take(ctx):
-        for number in range(len(requests)):
-            (done,) = await receive_all(ctx, dut.done, 1, rng if stall else None, stall)
-            statuses.append(done["status"])
-            assert len(memory.writes) - memory.unanswered > number, "Done before the answer"
+        async for _, _, done, status in ctx.tick().sample(dut.done.valid, dut.done.payload.status):
+            if done:
+                statuses.append(status)
+                assert len(memory.writes) - memory.unanswered >= len(statuses), "Done before the answer"
+            if len(statuses) == len(requests):
+                break
+        for _ in range(20):
+            _, _, done = await ctx.tick().sample(dut.done.valid)
+            assert not done
 
     simulate(top, feed_requests, feed_data, take, background=[memory.run], seed=rng.seed_value)
     assert memory.memory.bytes == expected
