@@ -1,6 +1,6 @@
 """A state on its way between its owner and host memory, in words."""
 
-from amaranth.hdl import Cat, Const, Module, Shape, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -55,24 +55,27 @@ class StateWords(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        state = Value.cast(self.state)
-        bits = Signal(self.words * WORD_BITS, reset_less=True)
+        bits = self.words * WORD_BITS
+        state = Signal(bits)
+        # What goes and what comes have registers of their own: one for both takes a LUT more a bit.
+        given, taken = (Signal(bits, name=name, reset_less=True) for name in ("given", "taken"))
         left, loading = Signal(range(self.words + 1)), Signal()
         moves = Signal()
         m.d.comb += [
             self.busy.eq(left != 0),
             self.saved.valid.eq(self.busy & ~loading),
-            self.saved.payload.eq(bits[:WORD_BITS]),
+            self.saved.payload.eq(given[:WORD_BITS]),
             self.loaded.ready.eq(self.busy & loading),
             moves.eq((self.saved.valid & self.saved.ready) | (self.loaded.valid & self.loaded.ready)),
-            Value.cast(self.value).eq(bits),
+            state.eq(Value.cast(self.state)),
+            Value.cast(self.value).eq(taken),
         ]
         with m.If(self.save | self.load):
             m.d.sync += [left.eq(self.words), loading.eq(self.load)]
         with m.Elif(moves):
             m.d.sync += left.eq(left - 1)
-        with m.If(self.save):
-            m.d.sync += bits.eq(Cat(state, Const(0, len(bits) - len(state))))
-        with m.Elif(moves):
-            m.d.sync += bits.eq(Cat(bits[WORD_BITS:], self.loaded.payload))
+        with m.If(self.save | moves):  # what follows the last word means nothing
+            m.d.sync += given.eq(Cat(Mux(self.save, state[:-WORD_BITS], given[WORD_BITS:]), state[-WORD_BITS:]))
+        with m.If(moves):
+            m.d.sync += taken.eq(Cat(taken[WORD_BITS:], self.loaded.payload))
         return m
