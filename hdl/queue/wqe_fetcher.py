@@ -15,6 +15,7 @@ from ..stream.ready import ReadyQueue
 from ..stream.skid import Skid
 from ..stream.table import Table
 from ..stream.transfer import AttributeWrite, QpControl, ReadRequest
+from ..stream.waiting_set import WaitingSet
 from ..stream.words import WORD_BITS, SavedWord
 from .block_pool import BlockPool
 from .ring import PushDoorbell, PushWord, RingIndex, RingStatus, receive_batch, send_batch, word_address
@@ -265,7 +266,7 @@ class RingPrefetcher(wiring.Component):
         m.submodules.doorbells = doorbell = RingDoorbell(self.rings, strides, self.sends)
         m.submodules.turns = turns = self._turns
         m.submodules.pool = pool = self._pool
-        m.submodules.waiting = waiting = ReadyQueue(self.rings)
+        m.submodules.waiting = waiting = WaitingSet(1 << qp_bits)
         m.submodules.flights = flights = Queue(turns.flight_layout, self.reads)
         m.submodules.in_flight = reads = InFlight(self.rings, READ_BITS)
         m.submodules.store = store = WqeArea(self.data_width, self.blocks, self.size, puts=self.sends)
@@ -293,7 +294,7 @@ class RingPrefetcher(wiring.Component):
         turn = Signal(qp_bits)
         again = Signal()
         granted = Signal()  # the turn is of one that has waited for a block
-        grant = Signal()
+        grant, grant_qp = Signal(), Signal(qp_bits)
         evicts = Signal()  # it is of one that is to make room
         evict = Signal()
         stopped = Signal()  # the turn is of one that stands still for that
@@ -319,7 +320,10 @@ class RingPrefetcher(wiring.Component):
             tail.eq(pool.tail),
         ]
         # Who is granted a block finds it: nobody takes one meanwhile.
-        m.d.sync += grant.eq(waiting.o.valid & pool.any & ~(turns.en | turns.deciding | turns.take))
+        m.d.sync += [
+            grant.eq(waiting.o.valid & pool.any & ~(turns.en | turns.deciding | turns.take)),
+            grant_qp.eq(waiting.o.payload),
+        ]
         m.d.comb += [
             indices.look_qp.eq(look_qp),
             idle.eq(~again & ~evict & ~grant & ~ready.o.valid),
@@ -350,7 +354,7 @@ class RingPrefetcher(wiring.Component):
                 with m.Elif(evict):
                     m.d.comb += table.index.eq(pool.owner)
                 with m.Elif(grant):
-                    m.d.comb += table.index.eq(waiting.o.payload)
+                    m.d.comb += table.index.eq(grant_qp)
                 with m.Else():
                     m.d.comb += table.index.eq(Mux(ready.o.valid, ready.o.payload, between_qp))
                 m.d.sync += [turn.eq(table.index), rings.eq(idle)]

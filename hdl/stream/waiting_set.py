@@ -30,13 +30,16 @@ class WaitingSet(wiring.Component):
     -------
     i, o : stream of id
         What to add, and who is next.
+    empty : 1
+        Nobody waits. Set 2 cycles after the last one was taken.
     """
 
     def __init__(self, count):
         if not isinstance(count, int) or count < 2 or count & count - 1:
             raise ValueError(f"count must be a power of two, at least 2, not {count!r}")
         self.count = count
-        super().__init__({"i": In(stream.Signature(range(count))), "o": Out(stream.Signature(range(count)))})
+        ids = stream.Signature(range(count))
+        super().__init__({"i": In(ids), "o": Out(ids), "empty": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
@@ -48,6 +51,8 @@ class WaitingSet(wiring.Component):
         left = Signal(lanes)  # what is left of that
         first = left & -left
         empty, passes, looks = Signal(), Signal(), Signal()
+        # Bits that are set, at the output and in the rows, as of the cycle before; one more, or one less.
+        waiting, more, less = Signal(range(self.count + lanes + 1)), Signal(), Signal()
         passed = Signal()  # what is added has passed the rows since the last look
 
         # A reset does not reach the memory.
@@ -67,8 +72,14 @@ class WaitingSet(wiring.Component):
             read.addr.eq(write.addr),
             write.data.eq(Mux(adds, read.data | (1 << lane), 0)),
             write.en.eq((adds & ~passes) | looks),
+            self.empty.eq((waiting == 0) & ~more),
             self.o.valid.eq(~empty),
             self.o.payload.eq(Cat(Cat(first[1::2].any(), first[2:].any())[:number], here)),
+        ]
+        m.d.sync += [
+            more.eq(adds & (passes | ~read.data.bit_select(lane, 1))),
+            less.eq(self.o.valid & self.o.ready),
+            waiting.eq(waiting + more - less),
         ]
         with m.If(empty):
             m.d.sync += here.eq(write.addr)

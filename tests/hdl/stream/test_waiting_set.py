@@ -23,6 +23,7 @@ def test_whoever_is_added_comes(count):
             ctx.set(dut.i.valid, add is not None)
             ctx.set(dut.o.ready, ready)
             assert ctx.get(dut.i.ready)
+            assert not ctx.get(dut.empty) or not (behind or ctx.get(dut.o.valid))
             if ctx.get(dut.o.valid) and ready:
                 number = ctx.get(dut.o.payload)
                 assert unused[number]
@@ -38,6 +39,7 @@ def test_whoever_is_added_comes(count):
                 behind.setdefault(add, 0)
             if time % 500 == 499:
                 assert not behind
+                assert ctx.get(dut.empty)
                 assert not ctx.get(dut.o.valid)
                 unused = [0] * count
             await ctx.tick()
@@ -109,6 +111,7 @@ def test_a_reset_forgets_all():
         ctx.set(both.reset, 0)
         await send_all(ctx, dut.i, [3])
         for _ in range(10):
+            assert ctx.get(dut.empty)
             assert not ctx.get(dut.o.valid)
             await ctx.tick()
         await send_all(ctx, dut.i, [3, 9])
