@@ -1,6 +1,6 @@
 """How far rings are: rows of LUT RAM, a few for each QP."""
 
-from amaranth.hdl import Module, Mux
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -14,9 +14,9 @@ class RingIndices(wiring.Component):
     """Keeps how far each ring is posted, asked for, fetched and consumed, and whether it is in error. Indices are
     free-running.
 
-    Each row has one writer: doorbells ``producer`` and ``misrung``, turns ``issued``, data ``fetched`` and ``failed``,
-    the consumer ``consumed``. A ring that is set writes all of them, and a pushed WQE that lands moves ``issued`` and
-    ``fetched``: in cycles in which none of their writers writes.
+    Each value has one writer: doorbells ``producer`` and ``misrung``, turns ``issued``, data ``fetched`` and
+    ``failed``, the consumer ``consumed``. A ring that is set writes all of them, and a pushed WQE that lands moves
+    ``issued`` and ``fetched``: in cycles in which none of their writers writes.
 
     *Latency*: what is written is read from the next cycle on. A reset does not reach the rows: each ring must be set.
 
@@ -37,9 +37,10 @@ class RingIndices(wiring.Component):
     status_qp, status
         ``RingStatus``, 1 cycle later.
     rings, rung_qp, rung_index : 1, QP index, 16
-        A doorbell is inside.
+        A doorbell is inside. The first two stood in the cycle before any strobe of it.
     accept, reject : 1
-        Strobes, while ``rings``: its index is the producer index; the ring is in error.
+        Strobes, while ``rings``: its index is the producer index; the ring is in error, unless a read ``ends`` in this
+        cycle.
     land : 1
         Strobe, while ``rings``: the WQE before ``rung_index`` is on chip.
     start, start_qp, start_end : 1, QP index, 16
@@ -53,7 +54,7 @@ class RingIndices(wiring.Component):
     consumes, consumes_en, consumed_qp, consumed_index : 1, 1, QP index, 16
         Something is consumed; strobe, with ``consumes``: it counts, up to ``consumed_index``.
     set_qp, set_index : QP index, 16
-        The ring to be set.
+        The ring to be set; it stood in the cycle before, without ``rings``.
     set, reset, arm : 1
         Strobes: ``issued`` and ``fetched`` become ``set_index``; producer index and errors become those of ``then``, 0
         without ``swaps``; ``consumed`` becomes ``set_index``, unless something ``consumes``. The first two not while
@@ -113,25 +114,23 @@ class RingIndices(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         producer, (producer_look, producer_status) = self._row(m, "producer", 16, 2)
-        misrung, (misrung_look, misrung_status) = self._row(m, "misrung", 1, 2)
         issued, (issued_look,) = self._row(m, "issued", 16, 1)
         fetched, (fetched_status,) = self._row(m, "fetched", 16, 1)
-        failed, (failed_look, failed_end, failed_status) = self._row(m, "failed", 1, 3)
+        # Both errors stand in one row, which is as wide as LUT RAM in any case: who writes one of them keeps the other.
+        errors, (errors_look, errors_status, errors_rung, errors_end) = self._row(m, "errors", 2, 4)
         consumed, (consumed_look,) = self._row(m, "consumed", 16, 1)
 
-        rung_qp, then_producer, then_misrung, then_failed = Mux(self.rings, self.rung_qp, self.set_qp), 0, 0, 0
-        qp, index, land = self.set_qp, self.set_index, 0
+        qp = Signal.like(self.rung_qp)  # the ring of the doorbell, or else that to be set
+        m.d.sync += qp.eq(Mux(self.rings, self.rung_qp, self.set_qp))
+        then_producer, then_errors, index, land = 0, 0, self.set_index, 0
         if self.lands:
-            qp, index, land = rung_qp, Mux(self.rings, self.rung_index, self.set_index), self.land
+            index, land = Mux(self.rings, self.rung_index, self.set_index), self.land
         if self.swaps:
-            then_producer, then_misrung, then_failed = self.then.producer, self.then.misrung, self.then.failed
+            then_producer, then_errors = self.then.producer, Cat(self.then.misrung, self.then.failed)
         m.d.comb += [
-            producer.addr.eq(rung_qp),
+            producer.addr.eq(qp),
             producer.data.eq(Mux(self.rings, self.rung_index, then_producer)),
             producer.en.eq(self.accept | self.reset),
-            misrung.addr.eq(rung_qp),
-            misrung.data.eq(self.rings | then_misrung),
-            misrung.en.eq(self.reject | self.reset),
             consumed.addr.eq(Mux(self.consumes, self.consumed_qp, self.set_qp)),
             consumed.data.eq(Mux(self.consumes, self.consumed_index, self.set_index)),
             consumed.en.eq(self.consumes_en | (self.arm & ~self.consumes)),
@@ -141,28 +140,27 @@ class RingIndices(wiring.Component):
             fetched.addr.eq(Mux(self.ends, self.end_qp, qp)),
             fetched.data.eq(Mux(self.ends, self.end, index)),
             fetched.en.eq(self.good | land | self.set),
-            failed.addr.eq(fetched.addr),
-            failed.data.eq(self.ends | then_failed),
-            failed.en.eq(self.bad | self.reset),
+            errors.addr.eq(Mux(self.ends, self.end_qp, qp)),
+            errors_rung.addr.eq(qp),
+            errors_end.addr.eq(self.end_qp),
+            errors.data.eq(Mux(self.ends, errors_end.data | 2, Mux(self.rings, errors_rung.data | 1, then_errors))),
+            errors.en.eq(self.bad | (self.reject & ~self.ends) | self.reset),
         ]
 
-        looks = producer_look, issued_look, consumed_look, misrung_look, failed_look
+        looks = producer_look, issued_look, consumed_look, errors_look
         m.d.comb += [
             *(port.addr.eq(self.look_qp) for port in looks),
             self.producer.eq(producer_look.data),
             self.issued.eq(issued_look.data),
             self.consumed.eq(consumed_look.data),
-            self.misrung.eq(misrung_look.data),
-            self.failed.eq(failed_look.data),
-            failed_end.addr.eq(self.end_qp),
-            self.end_failed.eq(failed_end.data),
-        ]
-        m.d.comb += [
-            port.addr.eq(self.status_qp) for port in (producer_status, fetched_status, misrung_status, failed_status)
+            self.misrung.eq(errors_look.data[0]),
+            self.failed.eq(errors_look.data[1]),
+            self.end_failed.eq(errors_end.data[1]),
+            *(port.addr.eq(self.status_qp) for port in (producer_status, fetched_status, errors_status)),
         ]
         m.d.sync += [
             self.status.producer.eq(producer_status.data),
             self.status.fetched.eq(fetched_status.data),
-            self.status.error.eq(misrung_status.data | failed_status.data),
+            self.status.error.eq(errors_status.data.any()),
         ]
         return m

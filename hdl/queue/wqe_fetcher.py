@@ -508,7 +508,7 @@ class RingPrefetcher(wiring.Component):
         # Data: the blocks take all of it that can be told; `fetched` moves only over what is good, and has no hole
         # before it.
         head = flights.o.payload
-        comes, alive = Signal(), Signal()
+        comes, counts, alive = Signal(), Signal(), Signal()
         m.d.comb += [
             self.data.ready.eq(arrivals.i.ready),
             comes.eq(self.data.valid & self.data.ready),
@@ -523,9 +523,10 @@ class RingPrefetcher(wiring.Component):
             indices.end_qp.eq(head.qp),
             indices.end.eq(head.end),
             indices.good.eq(alive & ~self.data.payload.error),
-            indices.bad.eq(alive & self.data.payload.error),
+            indices.bad.eq(counts & self.data.payload.error),
             # Of a ring that makes room all arrives: who is told of it will find out that it is wanted.
-            alive.eq(ending & ~indices.end_failed & ~(halt.halting & ~halt.evicting & (head.qp == halt.qp))),
+            counts.eq(ending & ~(halt.halting & ~halt.evicting & (head.qp == halt.qp))),
+            alive.eq(counts & ~indices.end_failed),
             arrivals.i.valid.eq(Mux(ending, alive, doorbell.reject | landed)),
             arrivals.i.payload.eq(Mux(ending, head.qp, doorbell.qp)),
         ]

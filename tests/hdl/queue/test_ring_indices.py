@@ -8,6 +8,7 @@ from verbena.hdl.queue.ring_indices import RingIndices
 QPS = 4
 ROWS = ("producer", "misrung", "issued", "fetched", "failed", "consumed")
 FLAGS = ("misrung", "failed")
+WAKE = 2 * QPS  # cycles in which each ring is set, as a reset does not reach the rows
 
 
 @pytest.mark.parametrize("cycles", [1000, pytest.param(3000, marks=pytest.mark.slow)])
@@ -21,22 +22,25 @@ def test_against_a_model(lands, swaps, cycles):
 
     async def testbench(ctx):
         status, put = None, AtOnce(ctx)
+        qp, rings = {}, False
         edges = aiter(ctx.tick())
         for cycle in range(cycles):
-            setting = cycle < QPS or rng.random() < 0.2
-            qp = {name: rng.randrange(QPS) for name in ("look", "status", "rung", "start", "end", "consumed", "set")}
+            qp |= {name: rng.randrange(QPS) for name in ("look", "status", "start", "end", "consumed")}
+            # Whose turn it is stands in the cycle before something is done for it.
+            stands = cycle % 2 if cycle < WAKE else rng.random() < 0.6
+            if not stands:
+                rings = cycle >= WAKE and rng.random() < 0.7
+                qp |= {"rung": rng.randrange(QPS), "set": cycle // 2 if cycle < WAKE else rng.randrange(QPS)}
+            setting = stands and not rings and (cycle < WAKE or rng.random() < 0.5)
             index = {name: rng.randrange(1 << 16) for name in ("rung", "start", "end", "consumed", "set")}
-            if cycle < QPS:  # a reset does not reach the rows
-                qp["set"] = cycle
-            rings = not setting and rng.random() < 0.7
-            verdict = rng.choice(["accept", "reject", None]) if rings else None
+            verdict = rng.choice(["accept", "reject", None]) if rings and stands else None
             start, ends = (not setting and rng.random() < 0.4 for _ in range(2))
-            land = lands and rings and verdict is None and not start and not ends and rng.random() < 0.5
-            consumes = cycle >= QPS and rng.random() < 0.5
+            land = lands and rings and stands and verdict is None and not start and not ends and rng.random() < 0.5
+            consumes = cycle >= WAKE and rng.random() < 0.5
             counts = consumes and rng.random() < 0.7
             failure = rng.choice(["good", "bad", None]) if ends else None
-            reset = setting and (cycle < QPS or rng.random() < 0.5)
-            arm = setting and (cycle < QPS or rng.random() < 0.7)
+            reset = setting and (cycle < WAKE or rng.random() < 0.5)
+            arm = setting and (cycle < WAKE or rng.random() < 0.7)
             then = {name: rng.randrange(2 if name in FLAGS else 1 << 16) for name in ("producer", *FLAGS, "consumed")}
             values = {
                 **{f"{name}_qp": value for name, value in qp.items()},
@@ -63,11 +67,11 @@ def test_against_a_model(lands, swaps, cycles):
             for name, value in values.items():
                 put(getattr(dut, name), value)
             put.set()
-            if cycle >= QPS:
+            if cycle >= WAKE:
                 for name in ("producer", "issued", "consumed", *FLAGS):
                     assert ctx.get(getattr(dut, name)) == rows[name][qp["look"]], name
                 assert ctx.get(dut.end_failed) == rows["failed"][qp["end"]]
-            if cycle > QPS:
+            if cycle > WAKE:
                 assert (ctx.get(dut.status.producer), ctx.get(dut.status.fetched), ctx.get(dut.status.error)) == status
             at = qp["status"]
             status = rows["producer"][at], rows["fetched"][at], rows["misrung"][at] | rows["failed"][at]
@@ -76,7 +80,7 @@ def test_against_a_model(lands, swaps, cycles):
             # -- What it is to be now.
             if verdict == "accept":
                 rows["producer"][qp["rung"]] = index["rung"]
-            if verdict == "reject":
+            if verdict == "reject" and not ends:
                 rows["misrung"][qp["rung"]] = 1
             if start:
                 rows["issued"][qp["start"]] = index["start"]
