@@ -1,6 +1,6 @@
 """A copy of some fields of a context, for the one block that reads them."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -110,14 +110,15 @@ class Table(wiring.Component):
             m.d.comb += [ram.w_addr.eq(place), ram.r_addr.eq(self.index)]
         for name in (name for name in self.names if name in RINGS):
             m.d.comb += self.row[name][:PAGE_BITS].eq(0)
-        enables = [[] for _ in range(count)]
-        for number, group in enumerate(groups):
+        enables, values = [[] for _ in range(count)], {}
+        for group in groups:
             lane = 0
             for word in group:
                 at = LANE * lane
                 taken = Cat(data_[bit : bit + width] for _name, _first, bit, width in words[word])
-                with m.If(w_apart == number):
-                    m.d.comb += ram.w_data[at : at + len(taken)].eq(taken)
+                for bit, value in enumerate(taken, start=at):
+                    # What no word has in this row is not written, and may have any value.
+                    values[bit] = Mux(w_apart, value, values[bit]) if bit in values else value
                 enable = Signal(name=f"enable_{word}")
                 m.d.sync += enable.eq(self.write_en & (self.write.word == word))
                 for each in enables[lane : lane + lanes[word]]:
@@ -126,5 +127,6 @@ class Table(wiring.Component):
                     m.d.comb += self.row[name][first : first + width].eq(ram.r_data[at : at + width])
                     at += width
                 lane += lanes[word]
+        m.d.comb += ram.w_data.eq(Cat(values.get(bit, Const(0, 1)) for bit in range(LANE * count)))
         m.d.comb += ram.w_en.eq(Cat(Cat(each).any() for each in enables))
         return m
