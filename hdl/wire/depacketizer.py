@@ -200,6 +200,7 @@ class Depacketizer(wiring.Component):
         end, rows, push, row_last, row_some = Signal(), Signal(self.data_width), Signal(), Signal(), Signal()
         row_count = Signal(range(lanes * 4 + 1))
         original = Signal()  # the row is an atomic's original value, most significant byte first
+        carried = [n for n, sequence in enumerate(places.sequences) if sequence.carried]
         m.d.sync += [end.eq(go & beat.last), push.eq(go & some)]
         with m.If(go):
             m.d.sync += [bad_before.eq(bad), row_some.eq(some | (row_some & ~beat.first))]
@@ -210,7 +211,7 @@ class Depacketizer(wiring.Component):
                     rows.eq(row),
                     row_last.eq(some_last),
                     row_count.eq(Mux(some_last, (left << 2) - beat.pad, lanes * 4)),
-                    original.eq(Cat(beat.kinds[n] for n, s in enumerate(places.sequences) if s.carried).any()),
+                    original.eq(Cat(beat.kinds[n] for n in carried).any() if carried else 0),
                 ]
         good = ~bad_before.any()
         fields = self._capture(m, go, beat)
