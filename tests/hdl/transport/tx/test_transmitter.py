@@ -3,6 +3,9 @@
 from itertools import pairwise
 
 import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
 from conflict_ram import tear
 from streams import collect, make_rng, plain, receive_all, send_all, shared, simulate
 from verbena.hdl.abi.contexts import QP_CONTEXT
@@ -16,12 +19,26 @@ QPS = 4
 COUNTS = ("tx_packets", "tx_bytes", "tx_messages", "tx_acks", "tx_naks", "read_responses")
 
 
-class Transmitter(transmitter.Transmitter):
-    """It hears of a packet's QP in the cycle in which the packet comes."""
+class Transmitter(wiring.Component):
+    """A transmitter that hears of a packet's QP in the cycle in which the packet comes."""
+
+    def __init__(self, *arguments, **named):
+        self.inner = transmitter.Transmitter(*arguments, **named)
+        members = self.inner.signature.members.items()
+        super().__init__({name: member for name, member in members if name not in ("next", "next_qp")})
 
     def elaborate(self, platform):
-        m = super().elaborate(platform)
-        m.d.comb += [self.next.eq(self.packet.valid), self.next_qp.eq(self.packet.payload.qp)]
+        m = Module()
+        m.submodules.inner = inner = self.inner
+        for name, member in self.signature.members.items():
+            mine, its = getattr(self, name), getattr(inner, name)
+            if not member.is_port:
+                wiring.connect(m, wiring.flipped(mine), its)
+            elif member.flow is In:
+                m.d.comb += its.eq(mine)
+            else:
+                m.d.comb += mine.eq(its)
+        m.d.comb += [inner.next.eq(self.packet.valid), inner.next_qp.eq(self.packet.payload.qp)]
         return m
 
 
