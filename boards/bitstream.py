@@ -34,7 +34,7 @@ def synthesize(board, folder, *, mac, ip, allowed):
     files = board.platform().prepare(Top(board, mac=mac, ip=ip, allowed=allowed), "top", emit_src=False).files
     (folder / "top.lpf").write_text(files["top.lpf"])
     (folder / "top.il").write_text(place_memories(free_states(mark_collisions(files["top.il"])), **board.memories))
-    script = f"read_rtlil top.il; {synth_ecp5(folder, '-top top -json top.json', board.lut_sums)}"
+    script = f"read_rtlil top.il; {synth_ecp5(folder, '-top top -json top.json')}"
     run_tool("yosys", ["-p", script], folder, "yosys.log")
     finish(folder / "top.json", "top")
 
@@ -52,7 +52,7 @@ def place(board, folder, seed, say=lambda text: None):
     own.mkdir()
     for name in ("top.json", "top.lpf"):
         (own / name).hardlink_to(folder / name)
-    routed = place_and_route(own, options, seed, say, board.placer)
+    routed = place_and_route(own, options, seed, say)
     report = {"board": board.name, "device": platform.device, "speed": platform.speed, "seed": seed}
     report |= _results(routed)
     say("packing the bitstream")

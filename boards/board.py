@@ -2,14 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from amaranth.build import ResourceError
 from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.lib import io, wiring
 from verbena.hdl.config import Config
 from verbena.hdl.ethernet.rgmii import Rgmii
 
 from .clocking import FASTEST, Clocking, clock_network, pll_settings
-from .nextpnr import PLACER
 from .node import Node
 from .sdram_pins import STROBES, SdramPads
 
@@ -37,20 +35,13 @@ class Board:
     sdram : SdramChip or None
         These chips, its ``sdram``, are host memory instead.
     memories : dict
-        Options of :func:`.synthesis.place_memories`, for a device with little block RAM or few LUTs.
-    lut_sums : int
-        Sums of so many bits or fewer are LUTs instead of carry chains, see :func:`.synthesis.synth_ecp5`: for a device
-        with few LUTs.
-    serial : bool
-        The node has the serial bridge, on the board's ``uart`` if there is one.
+        Options of :func:`.synthesis.place_memories`, for a device with little block RAM.
     port : int
         Number of its ``eth_rgmii``.
     tx_clock_delay, rx_delay : float
         Seconds by which the FPGA delays, because the PHY does not.
     minutes : int
         How long its bitstream usually takes.
-    placer : str
-        Of nextpnr: static, or heap for a device that is nearly full.
     loader : tuple of str
         By which options openFPGALoader finds it.
     """
@@ -62,13 +53,10 @@ class Board:
     memory_size: int = 65536
     sdram: object = None
     memories: dict = field(default_factory=dict)
-    lut_sums: int = 0
-    serial: bool = True
     port: int = 0
     tx_clock_delay: float = 0.0
     rx_delay: float = 0.0
     minutes: int = 30
-    placer: str = PLACER
     loader: tuple = ()
 
     def __post_init__(self):
@@ -79,8 +67,7 @@ class Board:
 class Top(Elaboratable):
     """A node on a board's pins: its clock, its PHY, its LEDs, and its serial line, if it has one.
 
-    Light number n of the node is the board's ``led`` n, or the green of its ``rgb_led`` n; one whose pin the serial
-    line has is left out.
+    Light number n of the node is the board's ``led`` n, or the green of its ``rgb_led`` n, if there is one.
 
     Parameters
     ----------
@@ -111,7 +98,6 @@ class Top(Elaboratable):
             memory_size=board.memory_size,
             sdram=board.sdram,
             allowed=self.allowed,
-            serial=board.serial,
             spread=clock_network,
         )
         m.submodules.node = node
@@ -139,8 +125,7 @@ class Top(Elaboratable):
             with m.If(left != 0):
                 m.d.sync += left.eq(left - 1)
             pins.output("phy_reset", ethernet["rst"], left != 0)
-        if board.serial:
-            self._serial(m, platform, pins, node)
+        self._serial(m, platform, pins, node)
         self._lights(platform, pins, node)
         if board.sdram is not None:
             self._memory(m, pins, node)
@@ -156,14 +141,11 @@ class Top(Elaboratable):
 
     def _lights(self, platform, pins, node):
         for number, light in enumerate(node.lights):
-            try:
-                if ("led", number) in platform.resources:
-                    pins.output(f"led{number}", platform.request("led", number, dir="-"), light)
-                elif ("rgb_led", number) in platform.resources:
-                    for name, port in pins.group("rgb_led", number).items():
-                        pins.output(f"led{number}_{name}", port, light if name == "g" else 0)
-            except ResourceError:  # another resource has this pin
-                pass
+            if ("led", number) in platform.resources:
+                pins.output(f"led{number}", platform.request("led", number, dir="-"), light)
+            elif ("rgb_led", number) in platform.resources:
+                for name, port in pins.group("rgb_led", number).items():
+                    pins.output(f"led{number}_{name}", port, light if name == "g" else 0)
 
     def _memory(self, m, pins, node):
         m.submodules.sdram_pads = pads = SdramPads(self.board.sdram)

@@ -107,7 +107,7 @@ def build(boards, folder, seeds, *, addresses=None, blocks=True, jobs=None, done
             synthesize(board, folder / board.name, **(addresses or ADDRESSES))
             if blocks:
                 say("counting the cells of each block")
-                result["blocks"] = count_blocks(folder / board.name, COMPOSED, board.lut_sums)
+                result["blocks"] = count_blocks(folder / board.name, COMPOSED)
         except BuildError as error:
             result["error"] = str(error)
         result["synthesis_seconds"] = round(say.seconds)

@@ -26,7 +26,7 @@ def count(cells):
     return counts
 
 
-def count_blocks(folder, composed, lut_sums=0):
+def count_blocks(folder, composed):
     """:func:`count` of each block of ``top.il`` in ``folder`` with what is inside it, by the block's name.
 
     Blocks are the parts of those modules whose names ``composed`` holds, but for these themselves. yosys runs once for
@@ -37,9 +37,7 @@ def count_blocks(folder, composed, lut_sums=0):
     logs.mkdir(exist_ok=True)
 
     def cells(block):
-        script = (
-            f"read_rtlil ../top.il; {synth_ecp5(logs, f'-top {block}', lut_sums)}; tee -q -o {block}.json stat -json"
-        )
+        script = f"read_rtlil ../top.il; {synth_ecp5(logs, f'-top {block}')}; tee -q -o {block}.json stat -json"
         run_tool("yosys", ["-p", script], logs, f"{block}.log")
         (module,) = json.loads((logs / f"{block}.json").read_text())["modules"].values()
         return count({kind.removeprefix("\\"): number for kind, number in module["num_cells_by_type"].items()})

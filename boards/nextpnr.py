@@ -53,11 +53,11 @@ def run_nextpnr(folder, arguments, heard=lambda line: None):
     run_tool(TOOL, arguments, folder, LOG, heard, variables)
 
 
-def place_and_route(folder, options, seed, say=lambda text: None, placer=PLACER):
+def place_and_route(folder, options, seed, say=lambda text: None):
     """Places and routes ``top.json`` in ``folder``, and returns nextpnr's report; each cell's place stands in
     ``PLACED``. ``say`` is called with each stage. A clock that is missed is no error.
     """
-    arguments = [*options, "--placer", placer, "--seed", str(seed), "--json", "top.json", "--timing-allow-fail"]
+    arguments = [*options, "--placer", PLACER, "--seed", str(seed), "--json", "top.json", "--timing-allow-fail"]
     arguments += ["--report", REPORT, "--write", PLACED]
 
     def heard(line):

@@ -46,8 +46,6 @@ class Node(wiring.Component):
         These chips are the host memory instead.
     allowed : sequence of int
         At most 2 IPv4 addresses that may use Etherbone from the beginning. The serial line may always.
-    serial : bool
-        There is the serial line; without it nobody can change who is allowed.
     spread : callable
         Of :class:`verbena.hdl.rnic.Rnic`.
 
@@ -56,14 +54,14 @@ class Node(wiring.Component):
     gmii : ``Gmii``
     mdio_clock, mdio_o, mdio_oe, mdio_i : 1
     uart_rx, uart_tx : 1
-        115200 bits a second. Only with ``serial``.
+        115200 bits a second.
     lights : 4
         See :class:`.lights.Lights`.
     sdram : ``SdramPins``
         Only with ``sdram``.
     """
 
-    def __init__(self, config, *, mac, ip, clock, memory_size=65536, sdram=None, allowed=(), serial=True, spread=None):
+    def __init__(self, config, *, mac, ip, clock, memory_size=65536, sdram=None, allowed=(), spread=None):
         config = replace(config, udp_port=etherbone.PORT)
         if sdram is None:
             memory = BlockMemory(config.data_width, memory_size, MEMORY)
@@ -75,7 +73,7 @@ class Node(wiring.Component):
             "mac": Mac(config.data_width, receive_depth=None),
             "memory": memory,
             "etherbone": Etherbone(),
-            **({"uart": UartBridge(round(clock / BAUD))} if serial else {}),
+            "uart": UartBridge(round(clock / BAUD)),
             "mdio": Mdio(max(2, -(-clock // (2 * MDC_HZ)))),
             "arbiter": BridgeArbiter(),
             "decoder": BridgeDecoder(),
@@ -92,7 +90,8 @@ class Node(wiring.Component):
                 "mdio_oe": Out(1),
                 "mdio_i": In(1),
                 "lights": Out(len(LIGHTS)),
-                **({"uart_rx": In(1), "uart_tx": Out(1, init=1)} if serial else {}),
+                "uart_rx": In(1),
+                "uart_tx": Out(1, init=1),
                 **({} if sdram is None else {"sdram": Out(SdramPins(sdram))}),
             }
         )
@@ -132,9 +131,7 @@ class Node(wiring.Component):
         arbiter, decoder = self._arbiter, self._decoder
         wiring.connect(m, self._rnic.service, etherbone_.service)
         wiring.connect(m, etherbone_.bus, arbiter.i[0])
-        if "uart" in self.parts:
-            wiring.connect(m, self._uart.bus, arbiter.i[1])
-            m.d.comb += [self._uart.rx.eq(self.uart_rx), self.uart_tx.eq(self._uart.tx)]
+        wiring.connect(m, self._uart.bus, arbiter.i[1])
         wiring.connect(m, arbiter.o, decoder.i)
         wiring.connect(m, decoder.engine, self._engine_port.bus)
         wiring.connect(m, decoder.node, registers.bus)
@@ -143,6 +140,8 @@ class Node(wiring.Component):
         wiring.connect(m, registers.mdio, mdio.request)
         wiring.connect(m, mdio.answer, registers.mdio_answer)
         m.d.comb += [
+            self._uart.rx.eq(self.uart_rx),
+            self.uart_tx.eq(self._uart.tx),
             registers.trusted.eq(arbiter.second),
             *(mine.eq(theirs) for mine, theirs in zip(etherbone_.allowed, registers.allowed)),
             *(getattr(registers, f"count_bridge_{n}").eq(getattr(etherbone_, f"count_{n}")) for n in BRIDGE_COUNTERS),

@@ -33,7 +33,7 @@ MEMORY = re.compile(
     r"^(?P<attributes>(?:  attribute .*\n)*)(?P<memory>  memory width (?P<width>\d+) size (?P<rows>\d+) )", re.MULTILINE
 )
 
-STYLE = re.compile(r'^  attribute \\ram_style "(?P<style>\w+)"\n', re.MULTILINE)
+BLOCK, DISTRIBUTED = ('attribute \\ram_style "block"', 'attribute \\ram_style "distributed"')
 
 PLAIN = {"CLKMUX": "CLK", "REGSET": "RESET"}
 """What a flip-flop must be for the block RAM's register to do the same: both are 0 after configuration."""
@@ -48,47 +48,29 @@ def free_states(rtlil):
     return STATE.sub(r"\1", rtlil)
 
 
-def synth_ecp5(folder, options, lut_sums=0):
+def synth_ecp5(folder, options):
     """yosys' commands that map what it has read to cells of an ECP5; ``options`` are those of ``synth_ecp5``. It is to
     run in ``folder``, where a file is left that it reads: YoWASP's sees no other one below /tmp.
-
-    Sums and comparisons of at most ``lut_sums`` bits become LUTs, and so do comparisons with constants of any width. 0
-    leaves it to yosys: carry chains from 5 bits on. To nextpnr a carry chain is 4 LUT4 sites more than its bits, two at
-    either end.
 
     Which 16 of 64 rows of LUT RAM are read takes two LUT4 a bit, and the multiplexer that their slice has besides. Left
     to itself yosys takes three.
     """
     shutil.copy(LUT_RAM_MUX, folder)
-    both = f"synth_ecp5 {'-cmp2softlogic ' if lut_sums else ''}{options} -run"
-    sums = f"techmap t:$alu r:Y_WIDTH<={lut_sums} %i; " if lut_sums else ""
-    return f"{both} :map_gates; techmap -map {LUT_RAM_MUX.name} t:$bmux; {sums}{both} map_gates:"
+    run = f"synth_ecp5 {options} -run"
+    return f"{run} :map_gates; techmap -map {LUT_RAM_MUX.name} t:$bmux; {run} map_gates:"
 
 
-def place_memories(rtlil, *, lut_rows=0, lut_width=1 << 20, register_rows=0, block_constants=False):
-    """Chooses again of what memories are made; without options nothing changes. To do so here leaves the engine the
-    same for all devices: what block RAM does when a row is read that is being written is the strictest.
+def place_memories(rtlil, *, lut_rows=0, lut_width=1 << 20):
+    """What asks for block RAM goes to LUT RAM, if it has at most ``lut_rows`` rows of less than ``lut_width`` bits: 36
+    bits of 16 rows take 9 of them, and so 54 LUT4 sites, instead of a block RAM that is nearly empty.
 
-    * Of at most ``lut_rows`` rows of less than ``lut_width`` bits, what asks for block RAM goes to LUT RAM: 36 bits of
-      16 rows take 9 of them, and so 54 LUT4 sites, instead of a block RAM that is nearly empty.
-    * With ``block_constants`` tables of constants that ask for logic go to block RAM, with the register that reads
-      them.
-    * Of at most ``register_rows`` rows, what is no block RAM becomes flip-flops: of 2 rows these take a LUT4 site a
-      bit, to read it; LUT RAM takes 6 for each 4 bits that are begun.
+    To do so here leaves the engine the same for all devices: what block RAM does when a row is read that is being
+    written is the strictest.
     """
 
     def choose(found):
-        rows, asked = int(found["rows"]), STYLE.search(found["attributes"])
-        style = before = asked and asked["style"]
-        if style == "block" and rows <= lut_rows and int(found["width"]) < lut_width:
-            style = "distributed"
-        elif style == "logic" and block_constants:
-            style = "block"
-        if style != "block" and rows <= register_rows:
-            style = "logic"
-        if style == before:
-            return found[0]
-        return STYLE.sub("", found["attributes"]) + f'  attribute \\ram_style "{style}"\n' + found["memory"]
+        few = int(found["rows"]) <= lut_rows and int(found["width"]) < lut_width
+        return found[0].replace(BLOCK, DISTRIBUTED) if few else found[0]
 
     return MEMORY.sub(choose, rtlil)
 

@@ -9,7 +9,7 @@ from verbena.hdl.dma.axi import Axi4
 
 __all__ = ["BASE", "CHIP", "CLOCK", "SdramTop"]
 
-CHIP = SdramChip(banks=2, rows=2048, columns=256, width=32, power_up=2e-6)
+CHIP = SdramChip(banks=4, rows=2048, columns=256, width=32, power_up=2e-6)
 CLOCK = 50_000_000
 BASE = 0x4000_0000
 

@@ -1,7 +1,6 @@
 """The steps to a bitstream, by the tools themselves and by programs in their place."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from blinker import Blinker, tiny
@@ -40,17 +39,16 @@ def test_by_the_tools(tmp_path):
     assert report["utilization"]["DCCA"]["used"] == 2
 
 
-@pytest.mark.parametrize("placer", ["static", "heap"])
-def test_options_of_nextpnr(placer, tmp_path, monkeypatch):
-    """It gets the seed, the device and which placer of its own; all else is its own choice."""
+def test_options_of_nextpnr(tmp_path, monkeypatch):
+    """It gets the seed, the device and its static placer; all else is its own choice."""
     told = "import json, sys; open('told.json', 'w').write(json.dumps(sys.argv))\n" + NEXTPNR_SAYS
     for name, text in (("YOSYS", YOSYS), ("NEXTPNR_ECP5", told), ("ECPPACK", ECPPACK)):
         stand_in(tmp_path, monkeypatch, name, text)
-    board = replace(tiny(), placer=placer)
+    board = tiny()
     bitstream.synthesize(board, tmp_path, **ADDRESSES)
     bitstream.place(board, tmp_path, 5)
     told = json.loads((tmp_path / "seed-5" / "told.json").read_text())
-    assert [told[told.index(option) + 1] for option in ("--seed", "--placer")] == ["5", placer]
+    assert [told[told.index(option) + 1] for option in ("--seed", "--placer")] == ["5", "static"]
     device, results = {"--um5g-45k", "--package", "--speed"}, {"--textcfg", "--report", "--write"}
     given = {each for each in told if each.startswith("--")}
     assert given == device | results | {"--json", "--lpf", "--placer", "--seed", "--timing-allow-fail"}

@@ -31,14 +31,14 @@ def sites(constraints, name):
 @pytest.fixture(scope="module")
 def colorlight():
     """The board with SDRAM."""
-    return prepare(find_boards()["colorlight-5a75b"])
+    return prepare(find_boards()["colorlight-i9"])
 
 
 @pytest.mark.slow
 def test_sdram_has_a_register_in_each_pin(colorlight):
     netlist, _ = colorlight
-    chip = find_boards()["colorlight-5a75b"].sdram
-    outputs = 1 + 3 + 1 + 11 + chip.width  # clock, command, bank, address, data
+    chip = find_boards()["colorlight-i9"].sdram
+    outputs = 1 + 3 + 2 + 11 + chip.width  # clock, command, bank, address, data
     assert netlist.count("cell \\ODDRX1F") == RGMII["ODDRX1F"] + outputs
     assert netlist.count("cell \\IDDRX1F") == RGMII["IDDRX1F"] + chip.width
 
@@ -60,23 +60,19 @@ class Hollow(wiring.Component):
         return Module()
 
 
-def test_sdram_pins_have_their_places(monkeypatch):
+@pytest.mark.parametrize("port", [0, 1])
+def test_each_pin_of_a_colorlight_has_a_place_of_its_own(port, monkeypatch):
     monkeypatch.setattr(node, "Rnic", Hollow)
-    _, constraints = prepare(find_boards()["colorlight-5a75b"])
-    places = [line.split('"')[1] for line in constraints.splitlines() if line.startswith("LOCATE") and "sdram" in line]
-    assert len(places) == 1 + 3 + 1 + 11 + 32
-    assert len(set(places)) == len(places)
-
-
-@pytest.mark.slow
-def test_a_light_or_the_serial_line(colorlight):
-    """Where they have the same pin there is one of them."""
-    _, constraints = colorlight
-    assert sites(constraints, "led") == ["P11"]
-    assert sites(constraints, "uart") == []
-    _, constraints = prepare(replace(find_boards()["colorlight-5a75b"], serial=True))
-    assert sites(constraints, "led") == []
-    assert sorted(sites(constraints, "uart")) == ["M13", "P11"]
+    _, constraints = prepare(replace(find_boards()["colorlight-i9"], port=port))
+    places = {name: sites(constraints, name) for name in ("clk25", "led", "uart", "sdram", "eth_rgmii")}
+    assert {name: len(each) for name, each in places.items()} == {
+        "clk25": 1,
+        "led": 1,
+        "uart": 2,
+        "sdram": 1 + 3 + 2 + 11 + 32,
+        "eth_rgmii": 2 * (1 + 1 + 4) + 3,
+    }
+    assert len(set(sites(constraints, ""))) == sum(map(len, places.values())) == 68
 
 
 @pytest.mark.slow

@@ -221,4 +221,4 @@ def test_real_boards(monkeypatch):
     """Their names are those of the documentation."""
     monkeypatch.undo()
     boards = build.find_boards()
-    assert set(boards) == {"ecpix5-85f", "ecpix5-45f", "versa-5g", "colorlight-5a75b", "butterstick", "logicbone"}
+    assert set(boards) == {"ecpix5-85f", "ecpix5-45f", "versa-5g", "colorlight-i9", "butterstick", "logicbone"}

@@ -1,4 +1,6 @@
-"""The node of the smallest board, which only responds, at its RGMII pins against scapy and the driver."""
+"""The node of the smallest board, which only responds, without atomics, at its RGMII pins against scapy and the
+driver.
+"""
 
 import errno
 import struct
@@ -24,8 +26,8 @@ INVALID_REQUEST = 0x61
 @pytest.fixture
 def host(monkeypatch):
     monkeypatch.setattr(board_port, "PAUSE", 0)
-    board = find_boards()["colorlight-5a75b"]
-    built = design(config=board.config, memory_size=board.memory_size, clock=CLOCK)
+    board = find_boards()["ecpix5-45f"]
+    built = design(config=replace(board.config, atomics=False), memory_size=board.memory_size, clock=CLOCK)
     # Few cycles are simulated, so what the compiler would take counts for more.
     return NodeHost(make_rng().randrange(1 << 31), built=replace(built, optimize="-O0"), clock=CLOCK)
 

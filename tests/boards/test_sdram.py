@@ -1,6 +1,7 @@
 """The SDRAM controller on a strict model of the chips, pad registers between them."""
 
 from collections import deque
+from dataclasses import replace
 
 import pytest
 from memory_users import BASE, outside, three_users
@@ -9,12 +10,12 @@ from streams import make_rng
 from verbena.boards.sdram import Sdram
 from verbena.boards.sdram_pins import Command, SdramChip
 
-CHIP = SdramChip(banks=2, rows=2048, columns=256, width=32)
+CHIP = SdramChip(banks=4, rows=2048, columns=256, width=32)
 
 
 def make(clock, rng, width=64, *, read_delay=4, **changes):
     """(controller, model, testbench of the model). A word that was read is at the pins for one cycle."""
-    chip = SdramChip(2, 2048, 256, 32, **{"power_up": 3e-6, **changes})
+    chip = replace(CHIP, **{"power_up": 3e-6, **changes})
     dut = Sdram(width, chip, BASE, clock, read_delay)
     model = SdramModel(chip, clock, rng)
 
@@ -40,6 +41,7 @@ def make(clock, rng, width=64, *, read_delay=4, **changes):
         (64, 125_000_000, {"cas": 3}),
         (64, 20_000_000, {}),
         (64, 62_500_000, {"read_delay": 6}),
+        (64, 62_500_000, {"banks": 2}),
     ],
 )
 def test_three_users(width, clock, changes):

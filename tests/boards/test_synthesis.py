@@ -66,12 +66,12 @@ class Reader(wiring.Component):
         return m
 
 
-def netlist(component, folder, change=lambda rtlil: rtlil, lut_sums=0, **memories):
+def netlist(component, folder, change=lambda rtlil: rtlil, **memories):
     """What yosys makes of ``component``, whose RTLIL passes through ``change`` before, and whose ``memories`` are
     placed.
     """
     (folder / "top.il").write_text(place_memories(change(to_rtlil(component, "top")), **memories))
-    script = f"read_rtlil top.il; {synth_ecp5(folder, '-top top -json top.json', lut_sums)}"
+    script = f"read_rtlil top.il; {synth_ecp5(folder, '-top top -json top.json')}"
     subprocess.run([YOSYS, "-q", "-p", script], cwd=folder, check=True)
     return json.loads((folder / "top.json").read_text())
 
@@ -116,72 +116,15 @@ def test_output_used_twice(plain):
         ({"lut_rows": 15}, [2, 0, 72]),
         ({"lut_rows": 17, "lut_width": 36}, [2, 0, 72]),
         ({"lut_rows": 16, "lut_width": 37}, [1, 9, 108]),
-        ({"lut_rows": 16, "register_rows": 15}, [1, 9, 108]),
-        ({"lut_rows": 16, "register_rows": 512}, [1, 0, 684]),
-        ({"register_rows": 512}, [2, 0, 72]),
     ],
 )
 def test_shallow_memories(memories, counts, tmp_path):
-    """Block RAM of few and narrow rows goes to LUT RAM where that is wanted, and that of fewer to flip-flops; a deeper
-    or wider one stays. The other flip-flops stand behind the memories.
+    """Block RAM of few and narrow rows goes to LUT RAM where that is wanted; a deeper or wider one stays. The other
+    flip-flops stand behind the memories.
     """
     assert place_memories(rtlil := to_rtlil(Reader("both"), "top")) == rtlil
     design = netlist(Reader("both"), tmp_path, **memories)
     assert [len(cells(design, kind)) for kind in ("DP16KD", "TRELLIS_DPR16X4", "TRELLIS_FF")] == counts
-
-
-class Program(wiring.Component):
-    """A table of constants, and the register that reads it now and then."""
-
-    addr: In(7)
-    en: In(1)
-    o: Out(30)
-
-    def elaborate(self, platform):
-        m = Module()
-        init = [(number * 0x9E3779B1 >> 2) % (1 << 30) for number in range(128)]
-        table = memory.Memory(shape=30, depth=128, init=init, attrs={"ram_style": "logic"})
-        m.submodules.table = table
-        read = table.read_port(domain="comb")
-        m.d.comb += read.addr.eq(self.addr)
-        with m.If(self.en):
-            m.d.sync += self.o.eq(read.data)
-        return m
-
-
-def test_constants_go_to_block_ram(tmp_path):
-    """And the register with them; else they are LUTs."""
-    design = netlist(Program(), tmp_path)
-    assert [len(cells(design, kind)) for kind in ("DP16KD", "TRELLIS_FF")] == [0, 30]
-    assert len(cells(design, "LUT4")) > 100
-    design = netlist(Program(), tmp_path, block_constants=True)
-    assert [len(cells(design, kind)) for kind in ("DP16KD", "TRELLIS_FF")] == [1, 0]
-    assert len(cells(design, "LUT4")) < 3
-
-
-class Sums(wiring.Component):
-    """One of 7 bits, one of 8, one of 9, and a comparison with a constant."""
-
-    a: In(12)
-    b: In(12)
-    sums: Out(24)
-    above: Out(1)
-
-    def elaborate(self, platform):
-        m = Module()
-        m.d.comb += [
-            self.sums[:7].eq(self.a[:7] + self.b[:7]),
-            self.sums[7:15].eq(self.a[:8] - self.b[:8]),
-            self.sums[15:].eq(self.a[:9] + self.b[1:10]),
-            self.above.eq(self.a > 1236),
-        ]
-        return m
-
-
-@pytest.mark.parametrize(("bits", "carries"), [(0, 4 + 4 + 5 + 5), (6, 4 + 4 + 5), (7, 4 + 5), (8, 5), (9, 0)])
-def test_narrow_sums_are_luts(bits, carries, tmp_path):
-    """Two bits a carry cell, whatever is wider. The comparison has some only if nobody asks for LUTs."""
-    assert len(cells(netlist(Sums(), tmp_path, lut_sums=bits), "CCU2C")) == carries
 
 
 class Machine(wiring.Component):
