@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..stream.arbiter import FirstArbiter, pick
+from ..stream.arbiter import StreamArbiter, pick
 from ..stream.fifo import Queue
 from ..stream.packet import PacketBeat
 from ..stream.slice import Slice
@@ -15,8 +15,7 @@ __all__ = ["ReceiveMerge"]
 
 
 class ReceiveMerge(wiring.Component):
-    """Merges received packets and raw frames, headers and payload in the same order: of two headers that wait the
-    packet's goes first.
+    """Merges received packets and raw frames, headers and payload in the same order. While both wait they take turns.
 
     *Cycles*: a header comes out 1 cycle after it came, one every second cycle; its payload 2 or more after it came.
 
@@ -54,20 +53,20 @@ class ReceiveMerge(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.first = first = FirstArbiter(ReceiveHeader, 2)
+        m.submodules.turns = turns = StreamArbiter(ReceiveHeader, 2)
         m.submodules.slice = register = Slice(ReceiveHeader)
         m.submodules.orders = orders = Queue(1, self.waiting)
-        for port, turn in zip(self.header, first.i):
+        for port, turn in zip(self.header, turns.i):
             wiring.connect(m, wiring.flipped(port), turn)
-        transport = first.o.payload.transport
+        transport = turns.o.payload.transport
         some = Signal()  # it has payload
         m.d.comb += [
             some.eq((transport.length != 0) | (transport.opcode.matches(*sorted(DATAGRAMS)) & self.grh)),
-            register.i.payload.eq(first.o.payload),
-            register.i.valid.eq(first.o.valid & (orders.i.ready | ~some)),
-            first.o.ready.eq(register.i.ready & (orders.i.ready | ~some)),
-            orders.i.valid.eq(first.o.valid & register.i.ready & some),
-            orders.i.payload.eq(~self.header[0].valid),
+            register.i.payload.eq(turns.o.payload),
+            register.i.valid.eq(turns.o.valid & (orders.i.ready | ~some)),
+            turns.o.ready.eq(register.i.ready & (orders.i.ready | ~some)),
+            orders.i.valid.eq(turns.o.valid & register.i.ready & some),
+            orders.i.payload.eq(turns.grant),
         ]
         wiring.connect(m, register.o, wiring.flipped(self.o_header))
 

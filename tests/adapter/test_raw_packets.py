@@ -173,6 +173,28 @@ def test_beside_connections(pair):
 
 
 @pytest.mark.every_width
+def test_beside_all_that_a_connection_can_send(pair):
+    """The least packets come as fast as they can; frames arrive among them, not behind them, and none is dropped."""
+    a, b = pair
+    rng = make_rng()
+    frames = [frame(mac(b), mac(a), 60, rng) for _ in range(12)]
+    with End("sim0", SIZE, depth=256, qps=4) as c, End("sim1", SIZE, depth=8, qps=4) as d:
+        connect(c, d)
+        slots(b, len(frames))
+        for _ in range(250):
+            for qp in c.qps:
+                send(c, WRITE, [sge(c, 0, 8)], remote=(d, 0), qp=qp, flags=0)
+        for qp in c.qps:
+            send(c, WRITE, [sge(c, 0, 8)], remote=(d, 0), qp=qp)
+        for number, content in enumerate(frames):
+            put(a, content, 64 * number, flags=0)
+        assert came(b, len(frames)) == frames
+        assert c.cq.poll(1) == (0, [])  # the packets go on
+        assert all(wc.status == W.IBV_WC_SUCCESS for wc in completions(c.cq, 4))
+    assert counters(b, "drop_raw") == {"drop_raw": 0}
+
+
+@pytest.mark.every_width
 def test_what_is_taken_and_what_is_not(end):
     """Frames of all kinds that are not RoCE; what is RoCE, or broken RoCE, never."""
     rng = make_rng()

@@ -1,5 +1,7 @@
 """Packets and raw frames in one order."""
 
+from itertools import pairwise
+
 import pytest
 from roce_frames import beats, frames_of
 from streams import collect, make_rng, send_all, simulate
@@ -59,11 +61,11 @@ def test_headers_and_payload_keep_together(grh, width, stall):
     assert frames_of(items, width) == [(each, False) for each in expected if each]
 
 
-def test_a_packet_goes_first():
-    """Of raw frames that wait already none goes ahead of a packet that has come."""
+def test_in_turns():
+    """While both wait they take turns, and whoever waits alone loses nothing."""
     dut = ReceiveMerge(64, 8)
     rng = make_rng()
-    got = []
+    seen = []  # a PSN or None, for each cycle
     raw = [{"transport": {"opcode": RAW_SEND, "psn": n}} for n in range(60)]
     packets = [{"transport": {"opcode": ACK, "psn": 100 + n}} for n in range(20)]
 
@@ -76,11 +78,16 @@ def test_a_packet_goes_first():
         await ctx.tick().repeat(100)
 
     async def out(ctx):
-        await collect(ctx, dut.o_header, got, rng, 0)
+        ctx.set(dut.o_header.ready, 1)
+        async for *_, valid, psn in ctx.tick().sample(dut.o_header.valid, dut.o_header.payload.transport.psn):
+            seen.append(psn if valid else None)
 
     simulate(dut, frames, others, background=(out,), seed=rng.seed_value)
-    numbers = [header.transport.psn for header in got]
+    cycles = [cycle for cycle, psn in enumerate(seen) if psn is not None]
+    numbers = [seen[cycle] for cycle in cycles]
     first = numbers.index(100)
-    assert numbers[first : first + 20] == list(range(100, 120))
-    assert 0 < first < 60
+    assert 0 < first < 20
+    assert numbers[first : first + 40 : 2] == list(range(100, 120))
+    assert [psn for psn in numbers if psn < 100] == list(range(60))
     assert len(numbers) == 80
+    assert {after - before for before, after in pairwise(cycles)} == {2}
