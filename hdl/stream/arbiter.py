@@ -41,6 +41,7 @@ class _Arbiter(wiring.Component):
     def __init__(self, shape, count):
         if not isinstance(count, int) or count < 2:
             raise ValueError(f"count must be an int of at least 2, not {count!r}")
+        self.shape = shape
         self.count = count
         super().__init__(
             {
@@ -95,10 +96,6 @@ class StreamArbiter(_Arbiter):
         Input that ``o`` shows.
     """
 
-    def __init__(self, shape, count):
-        self.shape = shape
-        super().__init__(shape, count)
-
     def elaborate(self, platform):
         m = Module()
         valid = self.connect(m)
@@ -112,26 +109,8 @@ class SliceArbiter(_Arbiter):
     :class:`StreamArbiter` with a :class:`.slice.Slice` behind it.
 
     For wide items, of which each input may leave some bits zero: those cost nothing, since ``o.payload`` is the OR of a
-    register of each input.
-
-    Parameters
-    ----------
-    shape : shape-like
-        Shape of an item.
-    count : int
-        Inputs, at least 2.
-
-    Members
-    -------
-    i : ``count`` streams of ``shape``
-    o : stream of ``shape``
-    grant : 0 to ``count - 1``
-        Input whose item is taken next.
+    register of each input. Parameters and members are the same, but ``grant`` is the input whose item is taken next.
     """
-
-    def __init__(self, shape, count):
-        self.shape = shape
-        super().__init__(shape, count)
 
     def elaborate(self, platform):
         m = Module()
