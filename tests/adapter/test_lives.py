@@ -276,6 +276,7 @@ def wedge(a, b, what):
     settle(500)
 
 
+@pytest.mark.every_width
 @pytest.mark.parametrize("what", [("reads",), ("writes",), ("reads", "writes")], ids="+".join)
 def test_memory_that_never_answers(what):
     """The host is told, by an event if memory still takes one; DEVICE_RESET brings the adapter back; and answers that
@@ -283,7 +284,7 @@ def test_memory_that_never_answers(what):
     """
     rng = make_rng()
     port = world().adapters[0]
-    a, b = begin(rng)
+    a, b = begin(rng, timeout=20, retry_cnt=7, rnr_retry=7)
     wedge(a, b, what)
     port.set_memory(silent_writes=False)
     limit = world().cycles + 20 * 1024
