@@ -70,7 +70,8 @@ class CqModeration(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bits = ceil_log2(self.slots)
-        layout = data.StructLayout({"held": 1, "number": CQN_BITS, "count": 16, "until": TIME_BITS})
+        # `left`: CQEs that are still missing. The limits of a slot stay as long as it has an event.
+        layout = data.StructLayout({"held": 1, "number": CQN_BITS, "left": 16, "until": TIME_BITS})
         m.submodules.table = table = Table(CQ_CONTEXT, ("cq_count", "cq_period"), self.slots)
         m.submodules.rows = rows = memory.Memory(shape=layout, depth=self.slots, init=[])
         read, write = rows.read_port(domain="comb"), rows.write_port()
@@ -85,53 +86,58 @@ class CqModeration(wiring.Component):
         m.d.comb += table.index.eq(self.news.number[:bits])
 
         # One slot a cycle: that of the news, or the next in the round. A reset does not reach the rows, but the first
-        # round clears them.
+        # round clears them. The row is read a cycle before, also if it is being written then.
+        turn, fresh = Signal(bits), Signal(init=1)
+        next_slot, slot = Signal(bits), Signal(bits)
+        hurries, clears = Signal(), Signal()  # why it is looked at
         old, new, limits = Signal(layout), Signal(layout), table.row
-        fresh, turn = Signal(init=1), Signal(bits)
-        slot, due = Signal(bits), Signal()
-        events = Signal(range(self.slots + 1))
-        enters, leaves = Signal(), Signal()
-        past = Signal(TIME_BITS)
         m.d.comb += [
-            slot.eq(Mux(comes, news.number, Mux(self.hurry, self.hurry_slot, turn))),
-            read.addr.eq(slot),
+            next_slot.eq(Mux(come, coming.number, Mux(self.hurry, self.hurry_slot, turn))),
+            read.addr.eq(next_slot),
             write.addr.eq(slot),
-            old.eq(read.data),
-            new.eq(old),
             write.data.eq(new),
             write.en.eq(1),
-            past.eq(now - old.until),
-            self.holds.eq(self.news_en | come | comes | (events != 0)),
-            leaves.eq(self.o.valid & old.held),
-            enters.eq(new.held & ~old.held),
         ]
+        m.d.sync += [
+            slot.eq(next_slot),
+            old.eq(Mux(next_slot == slot, new.as_value(), read.data.as_value())),
+            hurries.eq(self.hurry),
+            clears.eq(fresh),
+        ]
+        with m.If(~come & ~self.hurry):
+            m.d.sync += turn.eq(turn + 1)
+            with m.If(turn.all()):
+                m.d.sync += fresh.eq(0)
+
+        due, held = Signal(), Signal()
+        past = Signal(TIME_BITS)
+        m.d.comb += [new.eq(old), past.eq(now - old.until), held.eq(old.held & ~clears), new.held.eq(held & ~due)]
         with m.If(comes):
-            m.d.comb += [self.o.payload.eq(news.number), self.o.valid.eq(due & (old.held | news.begins))]
+            m.d.comb += [self.o.payload.eq(news.number), self.o.valid.eq(due & (held | news.begins))]
             with m.If(news.begins):
                 at_once = (limits.cq_period == 0) | (limits.cq_count == 1)
                 m.d.comb += [
                     due.eq(news.urgent | at_once),
                     new.held.eq(~due),
                     new.number.eq(news.number),
-                    new.count.eq(1),
+                    new.left.eq(limits.cq_count - 1),
                     new.until.eq(now + limits.cq_period),
                 ]
             with m.Else():
-                count = (old.count + 1)[:16]
-                m.d.comb += due.eq(news.urgent | (news.gathers & (count == limits.cq_count)))
-                m.d.comb += [new.count.eq(old.count + news.gathers), new.held.eq(old.held & ~due)]
-        with m.Elif(~fresh):
-            m.d.comb += [
-                self.o.payload.eq(old.number),
-                self.o.valid.eq(old.held & (self.hurry | ~past[-1])),
-                new.held.eq(old.held & ~self.o.valid),
-            ]
+                m.d.comb += due.eq(news.urgent | (news.gathers & (old.left == 1)))
+                m.d.comb += new.left.eq(old.left - news.gathers)
         with m.Else():
-            m.d.comb += [slot.eq(turn), new.held.eq(0)]
-        with m.If(~comes):
-            m.d.sync += turn.eq(turn + 1)
-            with m.If(turn.all()):
-                m.d.sync += fresh.eq(0)
-        with m.If(~fresh):
-            m.d.sync += events.eq(events + enters - leaves)
+            m.d.comb += [
+                due.eq(hurries | ~past[-1]),
+                self.o.payload.eq(old.number),
+                self.o.valid.eq(held & due),
+            ]
+
+        events, enters, leaves = Signal(range(self.slots + 1)), Signal(), Signal()
+        m.d.sync += [
+            enters.eq(new.held & ~held),
+            leaves.eq(held & ~new.held),
+            events.eq(events + enters - leaves),
+        ]
+        m.d.comb += self.holds.eq(self.news_en | come | comes | enters | (events != 0))
         return m
