@@ -387,8 +387,10 @@ class Rnic(wiring.Component):
         if c.raw_packets:
             link(m, headers, self._raw_transmit.header)
             link(m, payload, self._raw_transmit.payload)
-            headers, payload = self._raw_transmit.o_header, self._raw_transmit.o
-        connect_via(m, "header_slice", Slice(TransmitHeader), headers, self._packetizer.header)
+            link(m, self._raw_transmit.o_header, self._packetizer.header)
+            payload = self._raw_transmit.o
+        else:
+            connect_via(m, "header_slice", Slice(TransmitHeader), headers, self._packetizer.header)
         link(m, payload, self._packetizer.payload)
         if c.ipv6:
             m.submodules.vlan = vlan = VlanInsert(c.data_width)

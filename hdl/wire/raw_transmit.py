@@ -1,11 +1,12 @@
 """Frames of raw packet queue pairs on their way to the wire."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..stream.packet import PacketBeat
 from ..stream.queue import PacketQueue
+from ..stream.slice import Slice
 from .opcodes import is_raw
 from .packet_header import TransmitHeader
 
@@ -24,8 +25,9 @@ class RawTransmit(wiring.Component):
     """Parts raw frames from packets: a packet passes, a frame is stored, padded with zeros to 60 bytes, and put out
     when all of it is there. A frame whose payload ends in ``error`` is not sent.
 
-    *Cycles*: a packet passes in the cycle in which it comes. A frame comes out 5 cycles after its last beat came,
-    behind the padding. A frame's header waits while there are :data:`FRAMES` frames inside.
+    *Cycles*: a header comes out 1 cycle after it came, one every second cycle, and stays in a register until it is
+    taken; a packet's payload passes in the cycle in which it comes. A frame comes out 6 cycles after its last beat
+    came, behind the padding. Its payload waits while there are :data:`FRAMES` others inside.
 
     Parameters
     ----------
@@ -62,27 +64,38 @@ class RawTransmit(wiring.Component):
         m = Module()
         size = self.data_width // 8
         m.submodules.store = store = PacketQueue(self.data_width, STORE // size)
+        m.submodules.slice = register = Slice(data.StructLayout({"header": TransmitHeader, "raw": 1}))
         inside = Signal(range(FRAMES + 1))
-        raw, of_raw = Signal(), Signal()  # the header; the payload
-        came = self.payload.payload
+        of_raw = Signal()  # the payload
         room, begins, ends, padding = Signal(), Signal(), Signal(), Signal()
-        transport = self.header.payload.transport
+        arrives, here = self.header.payload.transport, register.o.payload
         m.d.comb += [
-            raw.eq(is_raw(transport.opcode)),
+            register.i.valid.eq(self.header.valid),
+            register.i.payload.header.eq(self.header.payload),
+            register.i.payload.raw.eq(is_raw(arrives.opcode)),
+            self.header.ready.eq(register.i.ready),
+            self.o_header.payload.eq(here.header),
+            self.o_header.valid.eq(register.o.valid & ~here.raw),
+            register.o.ready.eq(Mux(here.raw, room, self.o_header.ready)),
+        ]
+        # An acknowledgement, which has no payload, may go ahead of the rest of a payload.
+        with m.If(self.header.valid & self.header.ready & (arrives.length != 0)):
+            m.d.sync += of_raw.eq(register.i.payload.raw)
+
+        # -- Payload of frames goes to a register, behind its header.
+        came, came_valid = Signal(PacketBeat(self.data_width), reset_less=True), Signal()
+        waits = Signal()
+        m.d.comb += [
             room.eq(inside != FRAMES),
-            self.o_header.payload.eq(self.header.payload),
-            self.o_header.valid.eq(self.header.valid & ~raw),
-            self.header.ready.eq(Mux(raw, room, self.o_header.ready)),
-            begins.eq(self.header.valid & raw & room & (transport.length != 0)),
-            self.o.payload.eq(came),
+            begins.eq(register.o.valid & here.raw & room & (here.header.transport.length != 0)),
+            waits.eq((register.o.valid & here.raw) | (came_valid & came.last) | padding),
+            self.o.payload.eq(self.payload.payload),
             self.o.valid.eq(self.payload.valid & ~of_raw),
-            self.payload.ready.eq(Mux(of_raw, ~padding, self.o.ready)),
+            self.payload.ready.eq(Mux(of_raw, ~waits, self.o.ready)),
             ends.eq((store.o.valid & store.o.ready & store.o.payload.last) | store.dropped),
             self.count_raw_tx_packets.eq(store.committed),
         ]
-        # An acknowledgement, which has no payload, may go ahead of the rest of a payload.
-        with m.If(self.header.valid & self.header.ready & (transport.length != 0)):
-            m.d.sync += of_raw.eq(raw)
+        m.d.sync += [came.eq(self.payload.payload), came_valid.eq(self.payload.valid & of_raw & ~waits)]
         with m.If(begins & ~ends):
             m.d.sync += inside.eq(inside + 1)
         with m.Elif(~begins & ends):
@@ -98,7 +111,7 @@ class RawTransmit(wiring.Component):
         within = Signal(size)  # bytes of the payload; those behind are zeros
         m.d.comb += [
             within.eq(Cat((~came.last | (came.count > n)) & ~padding for n in range(size))),
-            takes.eq((self.payload.valid & of_raw) | padding),
+            takes.eq(came_valid | padding),
             at_end.eq(place == final),
             early.eq((came.last | padding) & ~at_end),
             store.i.valid.eq(takes),
