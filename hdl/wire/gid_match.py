@@ -29,10 +29,10 @@ def destination_gid(arrived):
 
 class GidMatch(wiring.Component):
     """Looks for the destination of each packet in the table of GIDs: a word of the address a cycle, in all rows at
-    once; the last word is the row's type and tag. So a packet to an IPv4 address is not taken for one to the
-    IPv4-mapped IPv6 address, nor one of RoCEv1 for one of RoCEv2.
+    once; the last word is the row's type and tag. A word is chosen in one cycle and compared in the next. So a packet
+    to an IPv4 address is not taken for one to the IPv4-mapped IPv6 address, nor one of RoCEv1 for one of RoCEv2.
 
-    *Cycles*: a header comes out 5 cycles after it has come, and there is one each 6 cycles. It stays at the input
+    *Cycles*: a header comes out 6 cycles after it has come, and there is one each 7 cycles. It stays at the input
     until it is taken at the output.
 
     Members
@@ -72,19 +72,27 @@ class GidMatch(wiring.Component):
         m.d.comb += wanted.eq(Cat(destination, (number << kind | tag | Const(1 << valid, 32))[:32]))
 
         word, candidates, done = Signal(range(MATCHED_WORDS + 1)), Signal(GID_COUNT), Signal()
+        sought, place, compares = Signal(32), Signal.like(word), Signal()
         here = Signal(GID_COUNT)  # these rows are of the packet's network and VLAN
-        same = Cat(read.data.word_select(n, 32) == wanted.word_select(word, 32) for n in range(GID_COUNT))
-        m.d.comb += [read.addr.eq(word), self.o.valid.eq(done), self.i.ready.eq(done & self.o.ready)]
-        with m.If(done):
-            with m.If(self.o.ready):
-                m.d.sync += [done.eq(0), word.eq(0)]
-        with m.Elif(self.i.valid):
+        same = Cat(read.data.word_select(n, 32) == sought for n in range(GID_COUNT))
+        m.d.comb += [read.addr.eq(place), self.o.valid.eq(done), self.i.ready.eq(done & self.o.ready)]
+        m.d.sync += [
+            sought.eq(wanted.word_select(word, 32)),
+            place.eq(word),
+            compares.eq(self.i.valid & (word != MATCHED_WORDS)),
+        ]
+        with m.If(done & self.o.ready):
+            m.d.sync += word.eq(0)
+        with m.Elif(self.i.valid & (word != MATCHED_WORDS)):
+            m.d.sync += word.eq(word + 1)
+        with m.If(compares):
             m.d.sync += [
-                candidates.eq(same & Mux(word == 0, ~0, candidates)),
+                candidates.eq(same & Mux(place == 0, ~0, candidates)),
                 here.eq(same),
-                word.eq(word + 1),
-                done.eq(word == MATCHED_WORDS - 1),
+                done.eq(place == MATCHED_WORDS - 1),
             ]
+        with m.Elif(self.o.ready):
+            m.d.sync += done.eq(0)
         header = self.o.payload.header
         m.d.comb += [
             self.o.payload.eq(arrived),

@@ -104,4 +104,4 @@ def test_cycles():
             times.extend([cycle] if valid else [])
 
     simulate(dut, testbench)
-    assert times == [5, 11, 17]
+    assert times == [6, 13, 20]
