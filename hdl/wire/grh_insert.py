@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ..abi.wqe import GRH_BYTES
 from ..stream.fifo import Queue
 from ..stream.packet import PacketBeat
+from ..stream.slice import Slice
 from .opcodes import DATAGRAMS
 from .packet_header import ArrivedHeader, ReceiveHeader
 
@@ -23,8 +24,8 @@ class GrhInsert(wiring.Component):
     the GRH, of IPv6 the IPv6 header, of IPv4 20 bytes of zeros and the IPv4 header (IBA A17.4.3). ``length`` of its
     header stays what it is.
 
-    *Cycles*: a header passes in the cycle in which it comes; payload 2 or more behind its header, a beat a cycle, and a
-    datagram's after as many beats as 40 bytes take.
+    *Cycles*: a header comes out 2 cycles after it came, one every third cycle; payload not before its header, a beat a
+    cycle, and a datagram's after as many beats as 40 bytes take.
 
     Parameters
     ----------
@@ -59,33 +60,41 @@ class GrhInsert(wiring.Component):
         m = Module()
         m.submodules.orders = orders = Queue(Order, self.waiting)
         m.submodules.networks = networks = Queue(8 * GRH_BYTES, DATAGRAMS_WAITING)
+        m.submodules.slice = register = Slice(ReceiveHeader)
         header, transport = self.header.payload.header, self.header.payload.header.transport
-        datagram, some, room = Signal(), Signal(), Signal()
+        known, datagram, some, payload, goes = (Signal() for _ in range(5))
         order = orders.i.payload
-        m.d.comb += [
+        # What the packet is, a cycle after its header has come.
+        m.d.sync += [
+            known.eq(self.header.valid & ~goes),
             datagram.eq(transport.opcode.matches(*sorted(DATAGRAMS))),
-            some.eq(datagram | (transport.length != 0)),
-            self.o_header.payload.eq(header),
-            room.eq((orders.i.ready & (networks.i.ready | ~datagram)) | ~some),
-            self.o_header.valid.eq(self.header.valid & room),
-            self.header.ready.eq(self.o_header.ready & room),
-            orders.i.valid.eq(self.header.valid & self.o_header.ready & some & (networks.i.ready | ~datagram)),
+            some.eq(transport.length != 0),
+        ]
+        m.d.comb += [
+            payload.eq(datagram | some),
+            goes.eq(known & register.i.ready & (orders.i.ready | ~payload) & (networks.i.ready | ~datagram)),
+            register.i.payload.eq(header),
+            register.i.valid.eq(goes),
+            self.header.ready.eq(goes),
+            orders.i.valid.eq(goes & payload),
             order.datagram.eq(datagram),
-            order.payload.eq(transport.length != 0),
-            networks.i.valid.eq(self.header.valid & self.o_header.ready & datagram & orders.i.ready),
+            order.payload.eq(some),
+            networks.i.valid.eq(goes & datagram),
             networks.i.payload.eq(self.header.payload.network),
         ]
+        wiring.connect(m, register.o, wiring.flipped(self.o_header))
 
         size = self.data_width // 8
         whole, shift = divmod(GRH_BYTES, size)  # beats of the header alone, and its bytes in the next one
         now, network = orders.o.payload, networks.o.payload
         came, o = self.payload.payload, self.o.payload
         there = Signal()  # the oldest packet's order, and of a datagram its network header
-        place = Signal(range(whole + 1))
+        place, behind = Signal(range(whole + 1)), Signal(init=not whole)  # beat of the header, and all have gone
         kept, kept_valid = Signal(shift * 8, reset_less=True), Signal()
-        rest = Signal(range(size + 1))  # behind the payload's last beat another one follows, of so many bytes
+        rest = Signal(range(size + 1))  # bytes of another beat that follows the payload's last one
+        ends = Signal()  # it is that
         rest_error = Signal()
-        in_header = there & now.datagram & (place != whole)
+        in_header = there & now.datagram & ~behind
         before = Mux(kept_valid, kept, network[whole * size * 8 :]) if shift else kept
         moves, over = Signal(), Signal()
         m.d.comb += [
@@ -105,8 +114,8 @@ class GrhInsert(wiring.Component):
                 o.last.eq((place == whole - 1) & ~now.payload if not shift else 0),
             ]
             with m.If(moves):
-                m.d.sync += place.eq(place + 1)
-        with m.Elif(now.datagram & (rest != 0)):
+                m.d.sync += [place.eq(place + 1), behind.eq(place == whole - 1)]
+        with m.Elif(now.datagram & ends):
             m.d.comb += [self.o.valid.eq(1), o.data.eq(kept), o.count.eq(rest), o.last.eq(1), o.error.eq(rest_error)]
         with m.Elif(now.datagram & ~now.payload):
             m.d.comb += [self.o.valid.eq(there), o.data.eq(before), o.count.eq(shift), o.last.eq(1)]
@@ -124,8 +133,11 @@ class GrhInsert(wiring.Component):
             ]
             with m.If(moves):
                 m.d.sync += [kept.eq(came.data[(size - shift) * 8 :]), kept_valid.eq(1)]
-                with m.If(came.last & ~fits):
-                    m.d.sync += [rest.eq(came.count - (size - shift)), rest_error.eq(came.error)]
+                m.d.sync += [
+                    rest.eq(came.count - (size - shift)),
+                    rest_error.eq(came.error),
+                    ends.eq(came.last & ~fits),
+                ]
         with m.Else():
             m.d.comb += [
                 self.o.valid.eq(there & self.payload.valid),
@@ -133,5 +145,5 @@ class GrhInsert(wiring.Component):
                 Cat(o.data, o.count, o.last, o.error).eq(Cat(came.data, came.count, came.last, came.error)),
             ]
         with m.If(over):
-            m.d.sync += [place.eq(0), kept_valid.eq(0), rest.eq(0)]
+            m.d.sync += [place.eq(0), behind.eq(not whole), kept_valid.eq(0), ends.eq(0)]
         return m

@@ -84,7 +84,11 @@ class MulticastReplicator(wiring.Component):
             members.gid.eq(destination_gid(arrived)),
             self.o_header.payload.eq(arrived),
         ]
-        m.d.sync += owed.eq(owed + owes - pays)
+        owing, room = Signal(), Signal(init=1)  # there are such; and there may be one more
+        with m.If(owes & ~pays):
+            m.d.sync += [owed.eq(owed + 1), owing.eq(1), room.eq(owed != self.waiting - 1)]
+        with m.Elif(~owes & pays):
+            m.d.sync += [owed.eq(owed - 1), owing.eq(owed != 1), room.eq(1)]
 
         written, read = Signal(range(rows)), Signal(range(rows + 1))
         copying, count = Signal(), Signal(range(rows + 1))  # beats of the datagram
@@ -101,7 +105,7 @@ class MulticastReplicator(wiring.Component):
             m.d.sync += read.eq(read + 1)
 
         m.d.comb += self.o.payload.eq(row)
-        with m.If(owed != 0):
+        with m.If(owing):
             m.d.comb += [
                 self.o.valid.eq(self.payload.valid),
                 self.payload.ready.eq(self.o.ready),
@@ -113,11 +117,11 @@ class MulticastReplicator(wiring.Component):
                 m.d.sync += [written.eq(0), count.eq(0), handed.eq(0)]
                 with m.If(self.header.valid & ~to_group):
                     m.next = "PASS"
-                with m.If(self.header.valid & to_group & (owed == 0)):
+                with m.If(self.header.valid & to_group & ~owing):
                     m.d.comb += members.start.eq(1)
                     m.next = "KEEP"
             with m.State("PASS"):
-                with m.If(owed != self.waiting):
+                with m.If(room):
                     m.d.comb += [self.o_header.valid.eq(1), self.header.ready.eq(self.o_header.ready)]
                     with m.If(self.o_header.ready):
                         m.d.comb += owes.eq(some)
