@@ -27,7 +27,8 @@ class VlanStrip(wiring.Component):
     """Takes the tag off each frame that has one. A frame with VLAN 0, which tells a priority alone, has none then (IEEE
     802.1Q, 6.9.1).
 
-    A beat comes out when the next one comes, or in the cycle behind the frame's last one. Takes a beat each cycle.
+    A beat comes out of a register 1 cycle after the next one came, or 2 after the frame's last one. Takes a beat each
+    cycle.
 
     Parameters
     ----------
@@ -52,7 +53,7 @@ class VlanStrip(wiring.Component):
         m = Module()
         size = self.data_width // 8
         number, before = _cut(self.data_width)
-        now, o = self.i.payload, self.o.payload
+        now, o, tag = self.i.payload, Signal(PacketBeat(self.data_width)), Signal(VlanTag)
         held, held_valid, over = Signal(PacketBeat(self.data_width)), Signal(), Signal()
         place = Signal(range(3))  # of the held beat, 2 for all behind
         shifting = Signal()  # the tag was in a beat before
@@ -70,7 +71,6 @@ class VlanStrip(wiring.Component):
             shifts.eq(here | shifting),
             # The next beat has nothing that does not go with this one.
             joined.eq(shifts & self.i.valid & ~held.last & now.last & (now.count <= SIZE)),
-            self.o.valid.eq(go & ~over),
             o.first.eq(held.first),
             o.last.eq(held.last | joined),
             o.error.eq(Mux(held.last, held.error, now.error)),
@@ -82,6 +82,7 @@ class VlanStrip(wiring.Component):
             m.d.comb += o.data.eq(Cat(kept, now.data[: SIZE * 8]))
         with m.Elif(shifting):
             m.d.comb += o.data.eq(Cat(held.data[SIZE * 8 :], now.data[: SIZE * 8]))
+        m.d.sync += [self.o.valid.eq(go & ~over), self.o.payload.eq(o), self.tag.eq(tag)]
         with m.If(self.i.valid):
             m.d.sync += [held.eq(now), held_valid.eq(1), over.eq(held_valid & joined)]
             m.d.sync += place.eq(Mux(now.first, 0, Mux(place == 2, 2, place + 1)))
@@ -91,9 +92,9 @@ class VlanStrip(wiring.Component):
             m.d.sync += shifting.eq(shifts & ~held.last)
             with m.If((place == number) & ~over):
                 m.d.sync += [
-                    self.tag.tagged.eq(here & (tci[:12] != 0)),
-                    self.tag.vlan.eq(Mux(here, tci[:12], 0)),
-                    self.tag.priority.eq(tci[13:]),
+                    tag.tagged.eq(here & (tci[:12] != 0)),
+                    tag.vlan.eq(Mux(here, tci[:12], 0)),
+                    tag.priority.eq(tci[13:]),
                 ]
         return m
 
