@@ -11,7 +11,7 @@ from ..stream.record import record_layout
 from ..stream.transfer import LENGTH_BITS, PAGE_BITS_MAX, AccessRequest, AttributeWrite, ReadRequest
 from .cache import CLIENTS, LUT_RAM_ROWS, Cache
 from .lookahead import Lookahead
-from .qp_numbers import QPN_BITS, QpNumbers
+from .qp_numbers import QpNumbers
 
 __all__ = ["PAGE_BITS_MIN", "CheckedAccess", "Protection"]
 
@@ -361,7 +361,7 @@ class Protection(wiring.Component):
     def _windows(self, m, entry, taken, rights_bad):
         """Stage 3 of what is particular to windows; returns, in stage 4, 1 if it is bound to another QP."""
         m.submodules.numbers = numbers = QpNumbers(self.qps)
-        own, bound_to, bound = Signal(QPN_BITS), Signal(QPN_BITS), Signal()
+        wrong_qp = Signal()
         m.d.comb += [
             numbers.attribute.eq(self.attribute),
             numbers.attribute_en.eq(self.attribute_en),
@@ -369,9 +369,7 @@ class Protection(wiring.Component):
         ]
         is_window = (entry.kind == KeyKind.WINDOW) | (entry.kind == KeyKind.WINDOW_2)
         m.d.sync += [
-            own.eq(numbers.qpn),
-            bound_to.eq(entry.pages_or_qpn),
-            bound.eq(entry.kind == KeyKind.WINDOW_2),
+            wrong_qp.eq((entry.kind == KeyKind.WINDOW_2) & (entry.pages_or_qpn != numbers.qpn)),
             rights_bad.eq((taken.access & ~entry.access[:5]).any() | (is_window & (taken.access == 0))),
         ]
-        return bound & (own != bound_to)
+        return wrong_qp
