@@ -676,6 +676,7 @@ class Rnic(wiring.Component):
         link_fetcher(m, "rq", self._rq_fetch, self._responder, dma.rq, self.config.data_width)
         if self.config.srqs:
             link(m, self._responder.point, self._rq_fetch.point)
+            connect_signals(m, self._responder, self._rq_fetch, "shared_ring", "shared_ring_en")
         for name, request, answer in (
             ("mpt", access.mpt_read, access.mpt_data),
             ("mtt", access.mtt_read, access.mtt_data),

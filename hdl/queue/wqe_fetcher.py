@@ -137,6 +137,8 @@ class RingPrefetcher(wiring.Component):
         still come out.
     status_qp, status
         ``RingStatus``, 1 cycle later.
+    shared_ring, shared_ring_en
+        With ``shared``: in place of ``status_qp`` this ring.
     places
         Of the QP at ``status_qp``, 2 cycles later: the blocks of what is to be consumed next, that of pieces of
         ``size`` bytes of the ring whose number is even, and that of those whose number is odd. A WQE that is fetched,
@@ -234,7 +236,11 @@ class RingPrefetcher(wiring.Component):
             }
             | (back | push if sends else {})
             | (swap if swaps else {})
-            | ({"point": In(stream.Signature(RingIndex))} if shared else {})
+            | (
+                {"point": In(stream.Signature(RingIndex)), "shared_ring": In(12), "shared_ring_en": In(1)}
+                if shared
+                else {}
+            )
         )
 
     @classmethod
@@ -391,7 +397,7 @@ class RingPrefetcher(wiring.Component):
                     m.d.sync += asked.eq(0)
                 m.next = "PICK"
 
-        self._connect_pool(m, halt, doorbell, turns, pool, waiting)
+        self._connect_pool(m, halt, indices, turns, pool, waiting)
         m.d.comb += [
             pool.look_qp.eq(look_qp),
             pool.hold.eq(
@@ -540,7 +546,7 @@ class RingPrefetcher(wiring.Component):
             m.d.comb += indices.land.eq(landed)
             m.d.comb += pool.refill.eq(waiting.empty & ~granted & ~turns.deciding)
 
-        m.d.comb += [indices.status_qp.eq(self.status_qp), self.status.eq(indices.status)]
+        m.d.comb += self.status.eq(indices.status)
         return m
 
     def _connect_control(self, m, halt):
@@ -580,10 +586,15 @@ class RingPrefetcher(wiring.Component):
         wiring.connect(m, wiring.flipped(self.loaded), swap.loaded)
         return swap
 
-    def _connect_pool(self, m, halt, doorbell, turns, pool, waiting):
+    def _connect_pool(self, m, halt, indices, turns, pool, waiting):
         """Blocks: to the turns, from what is consumed, and back when a ring is set."""
         said = self.consumed.payload
+        looked_at, is_looked_at = self.status_qp, self.status_qp[: len(halt.qp)] == halt.qp
+        if self.shared:  # which of two it is, is known last
+            looked_at = Mux(self.shared_ring_en, self.shared_ring, looked_at)
+            is_looked_at = Mux(self.shared_ring_en, self.shared_ring[: len(halt.qp)] == halt.qp, is_looked_at)
         m.d.comb += [
+            indices.status_qp.eq(looked_at),
             turns.any.eq(pool.any),
             turns.offer.eq(pool.offer),
             turns.waiting.eq(~waiting.empty),
@@ -600,13 +611,13 @@ class RingPrefetcher(wiring.Component):
             pool.ignore_consumed.eq(halt.ignore_consumed & (said.qp == halt.qp)),
             pool.drop.eq(halt.drop),
             pool.drop_qp.eq(halt.qp),
-            pool.place_qp.eq(self.status_qp),
+            pool.place_qp.eq(looked_at),
             self.places.eq(pool.places),
             waiting.i.valid.eq(turns.waits),
             waiting.i.payload.eq(turns.inside),
             halt.stalled.eq(self.consumed.valid & ~self.consumed.ready),
             halt.in_use.eq(
-                (self.status_qp[: len(halt.qp)] == halt.qp)
+                is_looked_at
                 | (self.reading & (self.reading_qp[: len(halt.qp)] == halt.qp))
                 | (self.consumed.valid & (said.qp == halt.qp))
             ),

@@ -6,7 +6,7 @@ buffer; of UC 9.8), not from the hardware.
 
 from types import SimpleNamespace
 
-from amaranth.hdl import Value
+from amaranth.hdl import Mux, Value
 from at_once import AtOnce
 from streams import unpacked
 from verbena.hdl.abi.contexts import QP_CONTEXT, QpState, QpType
@@ -132,9 +132,12 @@ class Ring:
         dut = self.dut
         before, places = 0, [0, 1]
         ctx.set(dut.wanted.ready, 1)
+        looked_at = dut.status_qp
+        if "shared_ring" in dut.signature.members:
+            looked_at = Mux(dut.shared_ring_en, dut.shared_ring, looked_at)
         put = AtOnce(ctx)
         edges = aiter(ctx.tick().sample(
-            dut.status_qp, dut.word_addr.block, dut.word_addr.word, dut.consumed.valid, dut.consumed.ready,
+            looked_at, dut.word_addr.block, dut.word_addr.word, dut.consumed.valid, dut.consumed.ready,
             Value.cast(dut.consumed.payload), dut.arrived.ready
         ))  # fmt: skip
         while True:

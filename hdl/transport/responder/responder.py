@@ -153,6 +153,8 @@ class Responder(wiring.Component):
             "attribute": In(AttributeWrite),
             "attribute_en": In(1),
             "point": Out(stream.Signature(RingIndex)),
+            "shared_ring": Out(12),
+            "shared_ring_en": Out(1),
             "event": Out(stream.Signature(Event)),
         }
         self._placement = RecvPlacement(blocks, grh, wqe_bytes)
@@ -224,7 +226,7 @@ class Responder(wiring.Component):
             self.place.eq(placement.next),
             flushes.qp.eq(request.qp),
             looked_at.eq(Mux(self.request.valid & ~leaves, request.qp, self.next_qp)),
-            self.status_qp.eq(Mux(comes & ~leaves, first_ring, looked_at)),
+            self.status_qp.eq(looked_at),
             self.served_qp.eq(looked_at),
             first_index.eq(state.index),
             first_ring.eq(request.qp),
@@ -296,8 +298,9 @@ class Responder(wiring.Component):
         m.d.comb += uses.eq(validator.consume)
         if self.srqs:
             shared = self._shared(m, validator, comes, takes, has_found, uses, finish)
+            m.d.comb += [self.shared_ring.eq(self.qps | shared.srqn), self.shared_ring_en.eq(comes & ~leaves)]
             with m.If(comes):
-                m.d.comb += [first_index.eq(shared.head), first_ring.eq(self.qps | shared.srqn)]
+                m.d.comb += [first_index.eq(shared.head), first_ring.eq(self.shared_ring)]
         else:
             m.d.comb += validator.request.attributes.srq.eq(0)
 
