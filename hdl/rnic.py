@@ -634,8 +634,11 @@ class Rnic(wiring.Component):
     def _keys(self, m):
         """Who changes the table of keys."""
         keys, dma, registers = self._key_operations, self._dma, self._registers
-        # What a send queue asks for waits here for an operation of the peer: the requester goes on.
-        connect_via(m, "key_request_slice", Slice(KeyRequest), self._send.operation, keys.send)
+        # With one that is checked and one that changes its entry there is room for those of send queues and one of a
+        # peer: the requester goes on.
+        m.submodules.key_request_next = following = Slice(KeyRequest)
+        link(m, following.o, keys.send)
+        connect_via(m, "key_request_slice", Slice(KeyRequest), self._send.operation, following.i)
         link(m, keys.sent, self._send.operated)
         link(m, self._acknowledger.operation, keys.receive)
         link(m, keys.received, self._acknowledger.operated)

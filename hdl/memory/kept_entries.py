@@ -1,11 +1,12 @@
 """Entries of the MPT that work requests have changed or bound to, kept for the next request."""
 
-from amaranth.hdl import Module, Signal
-from amaranth.lib import data, memory, wiring
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..abi.tables import KEY_INDEX_BITS, MPT
+from ..stream.ram import Ram
 from ..stream.record import record_layout
 
 __all__ = ["KeptEntries"]
@@ -13,23 +14,24 @@ __all__ = ["KeptEntries"]
 
 class KeptEntries(wiring.Component):
     """As many entries as there are ``rows``, each in the row that the low bits of its index name, as they are in host
-    memory. None after reset.
+    memory. For as many cycles as there are rows after reset none is there, and none is put.
 
     Parameters
     ----------
     rows : int
-        A power of two, at least 2.
+        A power of two, at least 2. Up to 512 take no more block RAM than fewer.
 
     Members
     -------
     index : 24
-        An entry's. What follows is about it, in the same cycle.
+        An entry that is looked for.
     here, entry : 1, ``MPT``
-        It is kept, and what it is.
-    put, put_entry : 1, ``MPT``
-        Strobe: it is kept from the next cycle on, in place of whatever was in its row.
-    drop : 1
-        Strobe: nothing is kept in its row from the next cycle on. Not together with ``put``.
+        It was kept 2 cycles ago, if ``index`` is the same since, and what it was; of a row that was written in that
+        cycle nothing is here.
+    put, drop : 1
+        Strobes, not both: ``put_entry`` is kept as that of ``put_index`` from the next cycle on, in place of whatever
+        was in its row; or nothing is kept in its row.
+    put_index, put_entry : 24, ``MPT``
     """
 
     def __init__(self, rows):
@@ -43,28 +45,34 @@ class KeptEntries(wiring.Component):
                 "here": Out(1),
                 "entry": Out(layout),
                 "put": In(1),
-                "put_entry": In(layout),
                 "drop": In(1),
+                "put_index": In(KEY_INDEX_BITS),
+                "put_entry": In(layout),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         bits = ceil_log2(self.rows)
-        row = data.StructLayout({"tag": KEY_INDEX_BITS - bits, "entry": record_layout(MPT)})
-        m.submodules.table = table = memory.Memory(shape=row, depth=self.rows, init=[])
-        put, get = table.write_port(), table.read_port(domain="comb")
-        used = Signal(self.rows)
-        place, tag = self.index[:bits], self.index[bits:]
+        row = data.StructLayout({"used": 1, "tag": KEY_INDEX_BITS - bits, "entry": record_layout(MPT)})
+        m.submodules.table = table = Ram(row, self.rows)
+        clearing, place = Signal(init=1), Signal(bits)
+        with m.If(clearing):
+            m.d.sync += [place.eq(place + 1), clearing.eq(~place.all())]
+        written, undefined = Signal(), Signal()
         m.d.comb += [
-            put.addr.eq(place),
-            put.data.tag.eq(tag),
-            put.data.entry.eq(self.put_entry),
-            put.en.eq(self.put),
-            get.addr.eq(place),
-            self.entry.eq(get.data.entry),
-            self.here.eq(used.bit_select(place, 1) & (get.data.tag == tag)),
+            table.w_addr.eq(Mux(clearing, place, self.put_index[:bits])),
+            table.w_data.used.eq(self.put & ~clearing),
+            table.w_data.tag.eq(self.put_index[bits:]),
+            table.w_data.entry.eq(self.put_entry),
+            table.w_en.eq(clearing | self.put | self.drop),
+            table.r_addr.eq(self.index[:bits]),
+            self.entry.eq(table.r_data.entry),
+            self.here.eq(table.r_data.used & (table.r_data.tag == self.index[bits:]) & ~undefined),
         ]
-        with m.If(self.put | self.drop):
-            m.d.sync += used.bit_select(place, 1).eq(self.put)
+        # Rows that are not cleared yet may say anything.
+        m.d.sync += [
+            written.eq(clearing | (table.w_en & (table.w_addr == table.r_addr))),
+            undefined.eq(written),
+        ]
         return m

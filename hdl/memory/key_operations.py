@@ -5,30 +5,24 @@ from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..abi.tables import KEY_INDEX_BITS, MPT, Access, AccessStatus, KeyKind
+from ..stream.connections import link
 from ..stream.packet import PacketBeat
 from ..stream.record import record_layout
 from ..stream.transfer import AttributeWrite, Done, ReadRequest
 from .access import EntryChange, Invalidation
+from .entry_writer import EntryWriter, KeyResult
 from .kept_entries import KeptEntries
 from .mpt import PAGE_BITS_MIN
 from .qp_numbers import QPN_BITS, QpNumbers
 
-__all__ = ["KEY_CLIENT", "KeyOperation", "KeyOperations", "KeyRequest", "KeyResult"]
-
-NOT_VALID, OTHERS, VALID = range(3)
-"""What is written: the first word, so that the entry is not valid; the other words; the first word again."""
+__all__ = ["KEY_CLIENT", "KeyOperation", "KeyOperations", "KeyRequest"]
 
 REMOTE_RIGHTS = Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
 """Those that a window may grant."""
 
-WORD = 64
-WORDS = MPT.size * 8 // WORD
 LENGTH_BITS = MPT.fields["length"].width
-KEPT = 16
-"""Entries that need not be read again: a row of LUT RAM, on an ECP5, has no fewer."""
-
-FIRST = WORD // 8
-"""Bytes of the word that says whether an entry is valid."""
+KEPT = 512
+"""Entries that need not be read again: as many rows as a block RAM has."""
 
 
 class KeyOperation(enum.Enum, shape=2):
@@ -54,43 +48,34 @@ KeyRequest = data.StructLayout(
 )
 """An operation on the entry ``key[8:]``."""
 
-KeyResult = data.StructLayout({"status": AccessStatus})
-"""What came of it."""
-
 KEY_CLIENT = {"operation": Out(stream.Signature(KeyRequest)), "operated": In(stream.Signature(KeyResult))}
 """Members of who asks for operations: a result follows each request."""
 
 
 class KeyOperations(wiring.Component):
-    """Reads an entry of the MPT, checks it, writes it, and has the cached one dropped; one operation at a time.
+    """Reads an entry of the MPT, checks it, and has it changed (:class:`.entry_writer.EntryWriter`), one operation
+    after the other: while one changes its entry, the next one reads and checks others. It waits with an entry that is
+    being changed.
 
     *INVALIDATE* makes a valid FAST_REGION or WINDOW_2 invalid. *REGISTER* gives an invalid FAST_REGION its key, place,
     length and rights; its translation table must stand. *BIND* makes a window a part of a region, with remote rights of
     its own: a WINDOW at any time, and with length 0 it is made invalid; a WINDOW_2 that is not valid, for the QP
-    that asks, by which alone it can be made invalid. The access check has the new entry, or that there is none, before
-    it is in memory, and reads none there (``hold``) until that is written. An entry that was valid is made invalid
-    first: it is dropped, and all accesses that have seen it are over before new words are written. These follow one
-    behind the other, the one that makes the entry valid last; writes of one client come to memory in their order. So
-    when the result comes no access goes by what was there before, and the next one finds what is there now, and so
-    does the host.
+    that asks, by which alone it can be made invalid.
 
     *Errors*, the first that applies: the index is beyond the table, or the key is not that of a valid entry, or of
     REGISTER that of a valid one, or of BIND a WINDOW_2 is valid, or the old key is not that of a valid WINDOW
     (KEY); the entry is of another kind (RIGHTS); it is of another PD, or to be made invalid and bound to another QP
     (PD); remote write or atomic without local write, or a region that windows may not be bound to (RIGHTS); the
     length is more than the table has pages for, or beyond 2^64, or that of a WINDOW_2 is 0, or the window is not
-    within the region (RANGE); the bus (BUS). Then the entry is as before. But if the bus fails to write, the entry is
-    dropped, and its first word is cleared, before anything else is read; if that fails, too, nobody knows what is
-    there.
+    within the region (RANGE); the bus (BUS). Then the entry is as before, but if it was the bus that failed to write.
 
     *Entries are kept* (:class:`.kept_entries.KeptEntries`) of what has been changed here, and of regions that windows
     have been bound to: these are not read again until the command block drops the entry, or another one needs its
     place. So who changes a valid entry, or a window's, must have it dropped; of a FAST_REGION that is not valid nothing
     is kept.
 
-    *Cycles*, on an idle bus: a read of host memory for each entry that is not kept, a write, and some 15 to 25; a bind
-    of a region with large pages up to 18 more; and an invalidation, if that takes longer than the write, as long as
-    :class:`.access.AccessUnit` takes, of a window that was bound before the write.
+    *Cycles*, on an idle bus: 9 until the change begins, or 17 of a bind, and a read of host memory and 2 more for each
+    entry that is not kept; a bind of a region with large pages up to 18 more. Then as of the writer.
 
     Parameters
     ----------
@@ -104,19 +89,16 @@ class KeyOperations(wiring.Component):
     attribute : ``AttributeWrite`` with ``attribute_en``
         The broadcast to QPs, for their numbers.
     send : stream of ``KeyRequest``; sent : stream of ``KeyResult``
-        Operations of send queues. A result comes behind each request; it must be taken before anything else is done.
+        Operations of send queues, and their results in the same order. A result must be taken before another change
+        begins.
     receive : stream of ``KeyRequest``; received : stream of ``KeyResult``
         Those of peers, INVALIDATE all.
     command : stream of ``Invalidation``
-        Of the command block: taken when it is done.
-    invalidate : stream of ``EntryChange``
-        To the access check, which takes it when it is done.
-    hold : 1
-        To the access check: an entry is being written.
+        Of the command block: taken when it is done, and no operation that has looked at an entry before is under way.
     read, fill : streams of ``ReadRequest`` and ``PacketBeat``
         An entry, 32 bytes.
-    write, data, done : streams of ``ReadRequest``, ``PacketBeat`` and ``Done``
-        8 or 24 bytes of one. Up to 3 writes wait for their answers; they must come to memory in their order.
+    invalidate, hold, write, data, done
+        As of the writer.
     mpt_base, mpt_log_size
         The table.
     """
@@ -151,15 +133,13 @@ class KeyOperations(wiring.Component):
         asked = Signal(KeyRequest)
         of_peer = Signal()
         registers, binds, invalidates = Signal(), Signal(), Signal()
-        bound = Signal()  # what was read is a WINDOW_2
-        empty, clears = Signal(), Signal()  # no bytes; the entry shall only become invalid
-        entry, found = (
-            Signal(record_layout(MPT)),
-            Signal(record_layout(MPT)),
-        )  # as it is to be; as it was read last, also a window's region
+        empty = Signal()  # no bytes
+        found = Signal(record_layout(MPT))  # as it was read last, also a window's region
+        bound = Signal()  # that is a WINDOW_2
+        kind, was_valid = Signal(KeyKind), Signal()  # of the entry that is to be changed
         of_region = Signal()  # the entry that is read is the region's
         status = Signal(AccessStatus)
-        index = Signal(KEY_INDEX_BITS)  # of the entry that is read or written
+        index = Signal(KEY_INDEX_BITS)  # of the entry that is read
         place = Signal(64)
         beyond = Signal(KEY_INDEX_BITS)
         m.d.sync += [
@@ -169,30 +149,40 @@ class KeyOperations(wiring.Component):
             binds.eq(asked.operation == KeyOperation.BIND),
             invalidates.eq(asked.operation == KeyOperation.INVALIDATE),
             empty.eq(asked.length == 0),
-            clears.eq(invalidates | (binds & empty)),
         ]
         m.d.comb += [
             bound.eq(found.kind == KeyKind.WINDOW_2),
-            self.sent.payload.status.eq(status),
-            self.received.payload.status.eq(status),
             index.eq(Mux(of_region, asked.region[8:], asked.key[8:])),
             self.read.payload.address.eq(place),
             self.read.payload.length.eq(MPT.size),
             self.fill.ready.eq(1),
-            self.done.ready.eq(1),
         ]
 
-        # -- What is kept.
+        # -- Who changes the entry, tells the access check, and gives the result.
+        m.submodules.writer = writer = EntryWriter(self.data_width)
+        for name in ("sent", "received", "write", "data"):
+            wiring.connect(m, getattr(writer, name), wiring.flipped(getattr(self, name)))
+        wiring.connect(m, wiring.flipped(self.done), writer.done)
+        link(m, writer.invalidate, self.invalidate)
+        m.d.comb += [self.hold.eq(writer.hold), writer.mpt_base.eq(self.mpt_base)]
+        conflict = Signal()  # what was looked at a cycle ago is being changed
+        m.d.sync += conflict.eq(writer.busy & (writer.index == index))
+
+        # -- What is kept: what the writer has written, else the region.
         m.submodules.kept = kept = KeptEntries(KEPT)
-        here = Signal()
+        drops, keeps = Signal(), Signal()
         m.d.comb += [
             kept.index.eq(index),
-            kept.put_entry.eq(Mux(of_region, found.as_value(), entry.as_value())),
+            kept.drop.eq(writer.drop | drops),
+            kept.put.eq(writer.put | (keeps & ~writer.drop)),
+            kept.put_index.eq(Mux(writer.drop | writer.put, writer.index, index)),
+            kept.put_entry.eq(Mux(writer.put, writer.entry.as_value(), found.as_value())),
         ]
 
         # -- What was read, word by word; the last beat fills the highest ones.
         arriving = self.fill.payload.data[: MPT.size * 8]
-        with m.If(here):
+        looks = Signal()
+        with m.If(looks):
             m.d.sync += found.eq(kept.entry)
         with m.Elif(self.fill.valid):
             m.d.sync += found.as_value().eq(Cat(found.as_value(), arriving)[len(arriving) :])
@@ -254,56 +244,38 @@ class KeyOperations(wiring.Component):
         mine, theirs = Signal(64 - PAGE_BITS_MIN), Signal(64 - PAGE_BITS_MIN)
         shift = Signal(5)
 
-        # -- What is written: the first word, not valid; the others; or the first one, valid.
-        step = Signal(2)
-        rest = step == OTHERS
-        words = [entry.as_value()[WORD * word : WORD * (word + 1)] for word in range(WORDS)]
-        lanes = self.data_width // WORD
-        beats = -(-(WORDS - 1) // lanes)
-        beat = Signal(range(max(2, beats)))
-        out = self.data.payload
+        # -- What becomes of the entry.
+        outcome = writer.i.payload
+        entry = outcome.entry
         m.d.comb += [
-            self.write.payload.address.eq(Mux(rest, place + FIRST, place)),
-            self.write.payload.length.eq(Mux(rest, MPT.size - FIRST, FIRST)),
-            out.first.eq(beat == 0),
+            outcome.status.eq(status),
+            outcome.of_peer.eq(of_peer),
+            outcome.index.eq(asked.key[8:]),
+            outcome.was_valid.eq(was_valid),
+            entry.eq(found),
+            entry.valid.eq(~invalidates & ~empty),
         ]
-        with m.If(rest), m.Switch(beat):
-            for number in range(beats):
-                with m.Case(number):
-                    held = words[1:][number * lanes : (number + 1) * lanes]
-                    m.d.comb += [
-                        out.data.eq(Cat(held)),
-                        out.count.eq(FIRST * len(held)),
-                        out.last.eq(number == beats - 1),
-                    ]
-        with m.Else():
-            m.d.comb += [out.data.eq(Cat(words[0][:-1], step == VALID)), out.count.eq(FIRST), out.last.eq(1)]
-
-        # -- What is under way of a change: writes, and what the access check is told.
-        unanswered = Signal(2)
-        failed, retracts = Signal(), Signal()  # a write has failed; what it may have left is cleared
-        changing = Signal()  # the access check does not have the new entry, or an access still goes by the old one
-        was_valid = Signal()
-        asks, answers = self.write.valid & self.write.ready, self.done.valid
-        m.d.sync += unanswered.eq(unanswered + asks - answers)
-        with m.If(answers & (self.done.payload.status != AccessStatus.OK)):
-            m.d.sync += failed.eq(1)
-        m.d.comb += [
-            self.invalidate.payload.index.eq(index),
-            self.invalidate.payload.entry.eq(entry),
-            self.invalidate.payload.unseen.eq(~was_valid),
-        ]
-        with m.If(changing):
-            m.d.comb += self.invalidate.valid.eq(1)
-            with m.If(self.invalidate.ready):
-                m.d.sync += changing.eq(0)
+        with m.If(~invalidates & ~(binds & empty)):
+            m.d.comb += [
+                entry.length.eq(asked.length),
+                entry.log_page_size.eq(Mux(registers, PAGE_BITS_MIN, found.log_page_size)),
+                entry.physical.eq(~registers & found.physical),
+                entry.kind.eq(kind),
+                entry.address.eq(asked.address),
+                entry.mtt_address.eq(found.mtt_address + Cat(Const(0, 3), mine)),
+                entry.variant.eq(asked.key[:8]),
+                entry.access.eq(Mux(binds, asked.access & REMOTE_RIGHTS, asked.access)),
+            ]
+            with m.If(binds):
+                m.d.comb += entry.pages_or_qpn.eq(Mux(kind == KeyKind.WINDOW_2, own, 0))
 
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += [of_region.eq(0), status.eq(AccessStatus.OK), failed.eq(0), retracts.eq(0)]
+                m.d.sync += [of_region.eq(0), status.eq(AccessStatus.OK)]
                 with m.If(self.command.valid):
                     m.d.sync += asked.key[8:].eq(self.command.payload.index)
-                    m.next = "COMMAND"
+                    with m.If(~writer.busy):
+                        m.next = "COMMAND"
                 with m.Elif(self.receive.valid):
                     m.d.comb += self.receive.ready.eq(1)
                     m.d.sync += [of_peer.eq(1), asked.eq(self.receive.payload)]
@@ -314,7 +286,7 @@ class KeyOperations(wiring.Component):
                     m.next = "PLACE"
             with m.State("COMMAND"):
                 m.d.comb += [
-                    kept.drop.eq(1),
+                    drops.eq(1),
                     self.invalidate.valid.eq(self.command.valid),
                     self.invalidate.payload.translations.eq(self.command.payload.translations),
                     self.invalidate.payload.index.eq(self.command.payload.index),
@@ -326,15 +298,18 @@ class KeyOperations(wiring.Component):
                     m.next = "IDLE"
 
             with m.State("PLACE"):
-                m.d.sync += here.eq(kept.here)
+                m.next = "SEEK"
+            with m.State("SEEK"):
                 m.next = "LOOK"
+                with m.If(conflict):
+                    m.next = "PLACE"
             with m.State("LOOK"):
-                m.d.sync += here.eq(0)
+                m.d.comb += looks.eq(1)
                 m.next = "READ"
                 with m.If((index & beyond).any()):
                     m.d.sync += status.eq(AccessStatus.KEY)
-                    m.next = "ANSWER"
-                with m.Elif(here):
+                    m.next = "CHANGE"
+                with m.Elif(kept.here):
                     m.next = "SUBTRACT"
             with m.State("READ"):
                 m.d.comb += self.read.valid.eq(1)
@@ -345,7 +320,7 @@ class KeyOperations(wiring.Component):
                     m.next = "SUBTRACT"
                     with m.If(self.fill.payload.error):
                         m.d.sync += status.eq(AccessStatus.BUS)
-                        m.next = "ANSWER"
+                        m.next = "CHANGE"
             with m.State("SUBTRACT"):
                 m.next = "COMPARE"
             with m.State("COMPARE"):
@@ -353,11 +328,11 @@ class KeyOperations(wiring.Component):
             with m.State("CHECK"):
                 m.d.sync += [
                     shift.eq(found.log_page_size - PAGE_BITS_MIN),
-                    mine.eq(asked.address[PAGE_BITS_MIN:]),
+                    mine.eq(Mux(of_region, asked.address[PAGE_BITS_MIN:], 0)),
                     theirs.eq(found.address[PAGE_BITS_MIN:]),
                 ]
                 with m.If(~of_region):
-                    m.d.sync += [entry.eq(found), was_valid.eq(found.valid)]
+                    m.d.sync += [kind.eq(found.kind), was_valid.eq(found.valid)]
                 m.next = "CHANGE"
                 with m.If(of_region):
                     m.next = "SHIFT"
@@ -375,76 +350,15 @@ class KeyOperations(wiring.Component):
                 ):
                     with m.If(wrong):
                         m.d.sync += status.eq(why)
-                        m.next = "ANSWER"
+                        m.next = "CHANGE"
             with m.State("SHIFT"):
-                m.d.comb += kept.put.eq(1)
+                m.d.comb += keeps.eq(1)
                 m.d.sync += [shift.eq(shift - 1), mine.eq(mine >> 1), theirs.eq(theirs >> 1)]
                 with m.If(shift == 0):
                     m.d.sync += mine.eq(mine - theirs)
-                    m.next = "ADD"
-            with m.State("ADD"):
-                m.d.sync += entry.mtt_address.eq(found.mtt_address + Cat(Const(0, 3), mine))
-                m.next = "CHANGE"
-
+                    m.next = "CHANGE"
             with m.State("CHANGE"):
-                m.d.sync += of_region.eq(0)
-                m.next = "FIND"
-                with m.If(~clears):
-                    m.d.sync += [
-                        entry.length.eq(asked.length),
-                        entry.log_page_size.eq(Mux(registers, PAGE_BITS_MIN, found.log_page_size)),
-                        entry.physical.eq(~registers & found.physical),
-                        entry.address.eq(asked.address),
-                        entry.variant.eq(asked.key[:8]),
-                        entry.access.eq(Mux(binds, asked.access & REMOTE_RIGHTS, asked.access)),
-                    ]
-                    with m.If(binds):
-                        m.d.sync += entry.pages_or_qpn.eq(Mux(entry.kind == KeyKind.WINDOW_2, own, 0))
-                m.d.sync += [step.eq(Mux(was_valid, NOT_VALID, OTHERS)), entry.valid.eq(~invalidates & ~empty)]
-                # A window that is bound to nothing, and was before.
-                with m.If(clears & ~was_valid):
-                    m.next = "ANSWER"
-            with m.State("FIND"):
-                # Behind a bus error nobody knows what the entry is.
-                m.d.comb += kept.drop.eq(1)
-                m.d.sync += [changing.eq(was_valid | entry.valid), self.hold.eq(1)]
-                m.next = "WRITE"
-            with m.State("WRITE"):
-                m.d.comb += self.write.valid.eq(1)
-                with m.If(self.write.ready):
-                    m.next = "DATA"
-            with m.State("DATA"):
-                m.d.comb += self.data.valid.eq(1)
-                with m.If(self.data.ready):
-                    m.d.sync += beat.eq(beat + 1)
-                    with m.If(out.last):
-                        m.d.sync += [beat.eq(0), step.eq(step + 1)]
-                        m.next = "WRITTEN"
-                        with m.If(rest & ~empty):
-                            m.next = "WRITE"
-            with m.State("WRITTEN"), m.If(unanswered == 0):
-                with m.If(failed & ~retracts):
-                    m.d.sync += [status.eq(AccessStatus.BUS), retracts.eq(1), step.eq(NOT_VALID)]
-                    m.next = "WRITE"
-                with m.Else():
-                    # Who still goes by the old entry may wait for another one: that can be read now.
-                    m.d.sync += self.hold.eq(0)
-                    with m.If(~changing):
-                        m.next = "KEEP"
-                        with m.If(retracts):
-                            m.d.sync += [changing.eq(1), was_valid.eq(1), entry.valid.eq(0)]
-                            m.next = "DROP"
-                        with m.Elif(~clears & rest):
-                            m.d.sync += self.hold.eq(1)
-                            m.next = "WRITE"
-            with m.State("DROP"):
-                with m.If(~changing):
-                    m.next = "ANSWER"
-            with m.State("KEEP"):
-                m.d.comb += kept.put.eq((entry.kind != KeyKind.FAST_REGION) | entry.valid)
-                m.next = "ANSWER"
-            with m.State("ANSWER"):
-                m.d.comb += [self.sent.valid.eq(~of_peer), self.received.valid.eq(of_peer)]
-                with m.If(Mux(of_peer, self.received.ready, self.sent.ready)):
+                m.d.comb += writer.i.valid.eq(1)
+                with m.If(writer.i.ready):
                     m.next = "IDLE"
         return m

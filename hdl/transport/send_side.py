@@ -270,8 +270,8 @@ class SendSide(wiring.Component):
             connect_signals(m, self, timers, "closed", "closed_qp")
             connect_signals(m, timers, self, "left")
             works = [(requester.busy, requester.busy_qp)]
-            if c.key_operations:  # one has no TX descriptor
-                works.append((requester.operating, requester.operating_qp))
+            if c.key_operations:  # these have no TX descriptor
+                works += zip(requester.operating, requester.operating_qp, strict=True)
             m.submodules.in_flight = in_flight = InFlight(c.slots, REQUEST_BITS, works=len(works))
             descriptor = requester.packet
             for number, (busy, qp) in enumerate(works):

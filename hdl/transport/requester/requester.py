@@ -21,7 +21,7 @@ from ...stream.words import WORD_BITS, SavedWord
 from ..common.layouts import Departed, Failure, Flush, Outstanding, Progress, TxDescriptor, TxDescriptorKind, UdRoute
 from ..common.psn import Sent, psn_next
 from .admission import AdmissionCheck
-from .pending_operation import PendingOperation
+from .pending_operations import OPERATIONS, PendingOperations
 from .requester_arbiter import RequesterArbiter, RequesterEvent, RequesterItem
 from .requester_context import BLOCKS_BITS, Phase, RequesterContext, RequesterContextUpdate, StateChange
 from .requester_outputs import OutputStrobes, Reply, RequesterOutputs
@@ -37,8 +37,8 @@ ATTRIBUTES = ("state", "type", "path_mtu", "pd", "log_sq_stride", "max_rd_atomic
 
 KEY_PORTS = KEY_CLIENT | {
     "local": Out(stream.Signature(Departed)),
-    "operating": Out(1),
-    "operating_qp": Out(12),
+    "operating": Out(1).array(OPERATIONS),
+    "operating_qp": Out(12).array(OPERATIONS),
 }
 """For WQEs that change MPT entries."""
 
@@ -79,8 +79,8 @@ class Requester(wiring.Component):
 
     *Operations on keys* (``keys``): a WQE that changes an MPT entry has no packet and no PSN. It begins when all before
     it are complete, once, so going back does not repeat it; and those behind it wait until it is complete. Other QPs
-    go on, but for their own operations: one is under way at a time, and who has to wait for that comes on ``resumed``
-    when it is over. Tokens of its QP wait for it, and others behind them.
+    go on, also with their own operations, of which :data:`.pending_operations.OPERATIONS` are under way at a time: who
+    has to wait for the end of one comes on ``resumed`` then. Tokens of its QP wait for it, and others behind them.
 
     *Errors*: a malformed WQE, or a ring in error, goes to ``failed``, and the QP sends nothing more until RESET or a
     retry. Of a malformed WQE's packet nothing comes out; earlier packets of its message may have.
@@ -167,10 +167,10 @@ class Requester(wiring.Component):
     local : stream of ``Departed``
         With ``keys``: that went well, and nobody will acknowledge it. ``psn`` is that of the packet before.
     resumed : stream of QP index
-        With ``keys``: turns of those who wait for an operation of another QP.
+        With ``keys``: turns of those who wait for the end of another QP's operation.
     busy, busy_qp : 1, 12
         With ``swaps``: something is done for this QP. A token behind it waits.
-    operating, operating_qp : 1, 12
+    operating, operating_qp : arrays of ``OPERATIONS``, of 1 and 12
         With ``keys``: an operation of this QP is under way. A token behind it waits.
     hold : 1
         Packets enough wait for their payload: a turn that would send is put off, and its QP goes to ``again``
@@ -293,7 +293,8 @@ class Requester(wiring.Component):
             m.d.comb += [self.busy.eq(fetch.o.valid), self.busy_qp.eq(qp)]
         operates = Signal()  # an operation of the QP is under way, as of a cycle ago
         if self.keys:
-            m.d.sync += operates.eq(self.operating & (self.operating_qp == qp))
+            theirs = zip(self.operating, self.operating_qp, strict=True)
+            m.d.sync += operates.eq(Cat(busy & (its == qp) for busy, its in theirs).any())
             self._operate(m, segmenter, outputs)
         state, progress, status = here.states.send, here.states.progress, self.status
         starts = Signal()  # nothing has been sent from the PSN on with which it is to start
@@ -592,8 +593,8 @@ class Requester(wiring.Component):
         return m
 
     def _operate(self, m, segmenter, outputs):
-        """What goes on beside turns: one operation on a key, and who waits for its end."""
-        m.submodules.pending = pending = PendingOperation()
+        """What goes on beside turns: operations on keys, and who waits for the end of one."""
+        m.submodules.pending = pending = PendingOperations()
         m.submodules.postponed = postponed = WaitingSet(self.qps)
         m.submodules.failures = failures = FirstArbiter(Failure, 2)
         wiring.connect(m, wiring.flipped(self.operated), pending.operated)
@@ -605,14 +606,14 @@ class Requester(wiring.Component):
             pending.begin.eq(segmenter.operates),
             pending.begun.eq(segmenter.begun_operation),
             pending.told.eq(~segmenter.outstanding.valid),
-            segmenter.occupied.eq(pending.busy),
-            self.operating.eq(pending.busy),
-            self.operating_qp.eq(pending.qp),
+            segmenter.occupied.eq(pending.full),
+            *(port.eq(busy) for port, busy in zip(self.operating, pending.busy, strict=True)),
+            *(port.eq(qp) for port, qp in zip(self.operating_qp, pending.qp, strict=True)),
             postponed.i.valid.eq(segmenter.postponed),
             postponed.i.payload.eq(segmenter.qp),
-            self.resumed.valid.eq(postponed.o.valid & ~pending.busy),
+            self.resumed.valid.eq(postponed.o.valid & ~pending.full),
             self.resumed.payload.eq(postponed.o.payload),
-            postponed.o.ready.eq(self.resumed.ready & ~pending.busy),
+            postponed.o.ready.eq(self.resumed.ready & ~pending.full),
         ]
 
     def _has_work(self, qp_state, state, progress, status):

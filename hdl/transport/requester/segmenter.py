@@ -27,7 +27,7 @@ from ..common.psn import PSN_BITS, psn_next
 from .admission import Admission
 from .gather import Gather
 from .inline import InlineQueue
-from .pending_operation import OperationBegun
+from .pending_operations import OperationBegun
 from .requester_context import Phase, RequesterContext
 from .run_queue import RunQueue
 from .wqe_head import WqeHead
@@ -131,7 +131,7 @@ class Segmenter(wiring.Component):
     operates, begun_operation : 1, ``OperationBegun``
         With ``keys``: strobe, together with ``good``, of an operation.
     occupied : 1
-        With ``keys``: an operation that was taken is not over. A segment that asks for another one is not sent.
+        With ``keys``: as many operations as there may be are not over. A segment that asks for another is not sent.
     postponed : 1
         With ``keys``: strobe, as it finds that.
     packet, access, inline, outstanding, reads, route

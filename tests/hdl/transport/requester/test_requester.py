@@ -16,6 +16,7 @@ from verbena.hdl.abi.cqe import Syndrome, WcStatus
 from verbena.hdl.abi.tables import AccessStatus
 from verbena.hdl.abi.wqe import SendFlag, SendOpcode
 from verbena.hdl.transport.common.layouts import TxDescriptorKind
+from verbena.hdl.transport.requester.pending_operations import OPERATIONS
 from verbena.hdl.transport.requester.requester import Requester
 
 
@@ -619,47 +620,55 @@ def test_arguments(arguments):
         Requester(**arguments)
 
 
+def operating(ctx, world):
+    """QPs that have operations under way."""
+    places = zip(world.dut.operating, world.dut.operating_qp, strict=True)
+    return {ctx.get(qp) for busy, qp in places if ctx.get(busy)}
+
+
 async def result_of(ctx, world, status):
-    """The operation under way has this result."""
-    port = world.dut.operated
+    """The oldest operation under way has this result."""
+    port, before = world.dut.operated, len(operating(ctx, world))
     ctx.set(port.payload.status, status)
     ctx.set(port.valid, 1)
-    while ctx.get(world.dut.operating):
+    while len(operating(ctx, world)) == before:
         await world.tick(ctx)
     ctx.set(port.valid, 0)
 
 
 @pytest.mark.parametrize("stall", [0, 0.4])
-def test_others_go_on_beside_an_operation(stall):
-    """Its own queue pair waits until it is complete, that of another operation until it is over, and all others for
-    nothing."""
+def test_others_go_on_beside_operations(stall):
+    """Their own queue pairs wait until they are complete, one that has another operation until the oldest is over, and
+    all others for nothing."""
     rng = make_rng()
     world = World(rng, stall=stall, keys=True, alone=True)
-    first, second, third = rng.sample(range(QPS), 3)
+    *firsts, late, other = rng.sample(range(QPS), OPERATIONS + 2)
+    first, second = firsts[:2]
     send = Wqe(SendOpcode.SEND, SendFlag.SIGNALED, [(0x1000, 8, 0x55)])
     invalidates = {qp: Wqe(SendOpcode.LOCAL_INV, SendFlag.SIGNALED, rkey=0x100 + qp) for qp in range(QPS)}
 
     async def testbench(ctx):
-        for qp in (first, second, third):
+        for qp in (*firsts, late, other):
             await world.set_up(ctx, qp, psn=100)
-        world.post(ctx, first, invalidates[first], send)
-        await world.until(ctx, lambda: world.of("operation", first))
-        world.post(ctx, second, invalidates[second], send)
-        world.post(ctx, third, *[send] * 5)
-        await world.until(ctx, lambda: len(world.of("packet", third)) == 5)
+        for qp in firsts:
+            world.post(ctx, qp, invalidates[qp], send)
+            await world.until(ctx, lambda qp=qp: world.of("operation", qp))
+        world.post(ctx, late, invalidates[late], send)
+        world.post(ctx, other, *[send] * 5)
+        await world.until(ctx, lambda: len(world.of("packet", other)) == 5)
         await world.settle(ctx, 200)
-        assert [item["key"] for item in world.of("operation")] == [0x100 + first]
-        assert not world.of("packet", first) + world.of("packet", second) + world.of("local")
-        assert ctx.get(world.dut.operating)
-        assert ctx.get(world.dut.operating_qp) == first
+        assert [item["key"] for item in world.of("operation")] == [0x100 + qp for qp in firsts]
+        assert not [item for qp in (*firsts, late) for item in world.of("packet", qp)] + world.of("local")
+        assert operating(ctx, world) == set(firsts)
         world.turns.clear()
         await world.settle(ctx, 100)
         assert not world.turns  # nobody asks again and again
 
         await result_of(ctx, world, AccessStatus.OK)
         assert [dict(item) for item in world.of("local")] == [{"qp": first, "psn": 99}]
-        await world.until(ctx, lambda: world.of("operation", second))
+        await world.until(ctx, lambda: world.of("operation", late))
         await world.settle(ctx, 100)
+        assert operating(ctx, world) == {*firsts[1:], late}
         assert not world.of("packet", first)
         world.advance(ctx, first, oldest=1)
         await world.until(ctx, lambda: world.of("packet", first))
@@ -671,28 +680,33 @@ def test_others_go_on_beside_an_operation(stall):
         world.advance(ctx, second, oldest=1, waiting=1)
         await world.settle(ctx, 100)
         assert not world.of("packet", second)
-        assert len(world.of("operation")) == 2
+        assert len(world.of("operation")) == OPERATIONS + 1
 
     world.run(testbench)
-    for qp in (first, second):
+    for qp in (*firsts, late):
         assert [item["wqe_index"] for item in world.of("outstanding", qp)][:1] == [0]
 
 
-def test_a_token_waits_for_the_operation_of_its_queue_pair():
-    """RESET of another one does not; a second operation is begun by the next life alone."""
+@pytest.mark.parametrize("place", range(OPERATIONS))
+def test_a_token_waits_for_the_operation_of_its_queue_pair(place):
+    """RESET of another one does not, whatever operations there are before; a second operation is begun by the next life
+    alone."""
     rng = make_rng()
     world = World(rng, keys=True, alone=True)
-    first, second = rng.sample(range(QPS), 2)
+    first, other, *before = rng.sample(range(QPS), 2 + place)
     invalidate = Wqe(SendOpcode.LOCAL_INV, SendFlag.SIGNALED, rkey=0x777)
 
     async def testbench(ctx):
-        for qp in (first, second):
+        for qp in (first, other, *before):
             await world.set_up(ctx, qp)
-        world.post(ctx, first, invalidate)
-        await world.until(ctx, lambda: world.of("operation"))
-        await world.control(ctx, second, QpAction.RESET)
-        await world.until(ctx, lambda: world.of("packet", second))
+        for qp in (*before, first):
+            world.post(ctx, qp, invalidate)
+            await world.until(ctx, lambda qp=qp: world.of("operation", qp))
+        await world.control(ctx, other, QpAction.RESET)
+        await world.until(ctx, lambda: world.of("packet", other))
         await world.control(ctx, first, QpAction.RESET)
+        for _ in before:
+            await result_of(ctx, world, AccessStatus.OK)
         await world.settle(ctx, 100)
         assert not world.of("packet", first)
         await result_of(ctx, world, AccessStatus.OK)
@@ -702,6 +716,6 @@ def test_a_token_waits_for_the_operation_of_its_queue_pair():
         names = [name for _, name, item in world.log if name in ("local", "packet") and item["qp"] == first]
         assert names == ["local", "packet"]
         await world.settle(ctx, 100)
-        assert len(world.of("operation")) == 1
+        assert len(world.of("operation")) == 1 + place
 
     world.run(testbench)
