@@ -42,9 +42,9 @@ class EntryWriter(wiring.Component):
     dropped, and its first word is cleared, before anything else is read; if that fails, too, nobody knows what is
     there.
 
-    *Cycles*, on an idle bus: a result without a change, 1 after the outcome was taken; else 13 and the write, of which
-    answers come in their order; or if that takes longer 4 and as long as :class:`.access.AccessUnit` takes to
-    invalidate, of a window that was bound before the write. The next outcome is taken 2 cycles after the result was.
+    *Cycles*, on an idle bus: a result without a change, 1 after the outcome was taken; else 9, or 5 if it only becomes
+    invalid, and as long as a write takes to be answered; or, if that is longer, as :class:`.access.AccessUnit` takes to
+    invalidate, of a window that was bound before the write. The next outcome is taken in the cycle after the result.
 
     Parameters
     ----------
@@ -99,7 +99,6 @@ class EntryWriter(wiring.Component):
         of_peer, was_valid = Signal(), Signal()
         status = Signal(AccessStatus)
         place = Signal(64)
-        m.d.sync += place.eq(self.mpt_base + Cat(Const(0, 5), self.index))
         m.d.comb += [
             self.sent.payload.status.eq(status),
             self.received.payload.status.eq(status),
@@ -154,6 +153,7 @@ class EntryWriter(wiring.Component):
                 m.d.comb += [self.busy.eq(0), self.i.ready.eq(1)]
                 m.d.sync += [
                     self.index.eq(coming.index),
+                    place.eq(self.mpt_base + Cat(Const(0, 5), coming.index)),
                     entry.eq(coming.entry),
                     status.eq(coming.status),
                     of_peer.eq(coming.of_peer),
@@ -163,17 +163,14 @@ class EntryWriter(wiring.Component):
                     retracts.eq(0),
                 ]
                 with m.If(self.i.valid):
-                    m.next = "FIND"
-                    # Also a window that is bound to nothing, and was before.
-                    with m.If((coming.status != AccessStatus.OK) | ~(coming.was_valid | coming.entry.valid)):
-                        m.next = "ANSWER"
-            with m.State("FIND"):
-                # Behind a bus error nobody knows what the entry is.
-                m.d.comb += self.drop.eq(1)
-                m.d.sync += [changing.eq(1), self.hold.eq(1)]
-                m.next = "WRITE"
+                    m.next = "ANSWER"
+                    # Nor is a window changed that is bound to nothing, and was before.
+                    with m.If((coming.status == AccessStatus.OK) & (coming.was_valid | coming.entry.valid)):
+                        m.d.sync += [changing.eq(1), self.hold.eq(1)]
+                        m.next = "WRITE"
             with m.State("WRITE"):
-                m.d.comb += self.write.valid.eq(1)
+                # Behind a bus error nobody knows what the entry is.
+                m.d.comb += [self.write.valid.eq(1), self.drop.eq(1)]
                 with m.If(self.write.ready):
                     m.next = "DATA"
             with m.State("DATA"):
@@ -193,19 +190,18 @@ class EntryWriter(wiring.Component):
                     # Who still goes by the old entry may wait for another one: that can be read now.
                     m.d.sync += self.hold.eq(0)
                     with m.If(~changing):
-                        m.next = "KEEP"
+                        m.next = "ANSWER"
                         with m.If(retracts):
                             m.d.sync += [changing.eq(1), was_valid.eq(1), entry.valid.eq(0)]
                             m.next = "DROP"
                         with m.Elif(entry.valid & rest):
                             m.d.sync += self.hold.eq(1)
                             m.next = "WRITE"
+                        with m.Else():
+                            m.d.comb += self.put.eq((entry.kind != KeyKind.FAST_REGION) | entry.valid)
             with m.State("DROP"):
                 with m.If(~changing):
                     m.next = "ANSWER"
-            with m.State("KEEP"):
-                m.d.comb += self.put.eq((entry.kind != KeyKind.FAST_REGION) | entry.valid)
-                m.next = "ANSWER"
             with m.State("ANSWER"):
                 m.d.comb += [self.sent.valid.eq(~of_peer), self.received.valid.eq(of_peer)]
                 with m.If(Mux(of_peer, self.received.ready, self.sent.ready)):

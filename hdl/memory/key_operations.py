@@ -74,8 +74,8 @@ class KeyOperations(wiring.Component):
     place. So who changes a valid entry, or a window's, must have it dropped; of a FAST_REGION that is not valid nothing
     is kept.
 
-    *Cycles*, on an idle bus: 9 until the change begins, or 17 of a bind, and a read of host memory and 2 more for each
-    entry that is not kept; a bind of a region with large pages up to 18 more. Then as of the writer.
+    *Cycles*, on an idle bus: 7 until the writer has it, or 14 of a bind, and a read of host memory for each entry that
+    is not kept; a bind of a region with large pages up to 18 more. Then as of the writer.
 
     Parameters
     ----------

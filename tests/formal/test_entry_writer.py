@@ -10,7 +10,7 @@ from verbena.hdl.memory.entry_writer import EntryWriter
 
 DATA_WIDTH = 512
 """An entry's words are one beat."""
-DEPTH = 20
+DEPTH = 18
 """One change, of which a write may fail, or the beginning of a second one: a cycle more takes the solver half as long
 again."""
 REACHED = 24

@@ -29,7 +29,7 @@ class Log:
         async for *_, drop, put, changes, entry in ctx.tick().sample(
             dut.drop, dut.put, dut.invalidate.valid & dut.invalidate.ready, dut.invalidate.payload
         ):
-            self.events += ["drop"] * drop + ["put"] * put
+            self.events += ["drop"] * (drop and "drop" not in self.events) + ["put"] * put
             if changes:
                 assert entry.index == INDEX
                 self.events.append(f"change to {entry.entry.valid} unseen {entry.unseen}")
@@ -196,7 +196,7 @@ def test_cycles():
 
     async def bench(ctx):
         await ctx.tick()
-        for valid, was_valid, cycles in ((1, 0, 11), (0, 1, 7), (0, 0, 1)):
+        for valid, was_valid, cycles in ((1, 0, 9), (0, 1, 5), (0, 0, 1)):
             await send_all(ctx, dut.i, [outcome(rng, valid=valid, was_valid=was_valid)])
             took = 1
             while not ctx.get(dut.sent.valid):

@@ -606,7 +606,7 @@ def test_cycles():
         await configure(ctx, dut)
         ctx.set(dut.sent.ready, 1)
         await ctx.tick().repeat(20)
-        for operation, cycles in ((REGISTER, 22), (INVALIDATE, 13)):  # the second one finds the entry kept
+        for operation, cycles in ((REGISTER, 20), (INVALIDATE, 11)):  # the second one finds the entry kept
             await send_all(ctx, dut.send, [{"operation": operation, "key": 0x301, "pd": 1, "length": 5}])
             took = 0
             while not ctx.get(dut.sent.valid):
