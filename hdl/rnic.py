@@ -444,7 +444,8 @@ class Rnic(wiring.Component):
         # While a key is made invalid the acknowledger waits for what is received, and that for nobody.
         ahead = self.config.placing + JOBS_BESIDE
         keys = self.config.key_operations
-        waiting = Queue(Done, ahead, bypass=ahead <= LUT_DEPTH) if keys else Slice(Done)
+        near = ahead <= LUT_DEPTH
+        waiting = Queue(Done, ahead, bypass=near, sparse=near) if keys else Slice(Done)
         connect_via(m, "acknowledger_done", waiting, router.o[0], self._acknowledger.done)
         link(m, router.o[1], send.done)
         connect_via(m, "jobs", Queue(Job, self.config.placing, sparse=True), responder.job, self._acknowledger.job)

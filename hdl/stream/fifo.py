@@ -23,7 +23,7 @@ class Queue(wiring.Component):
     2 cycles after it went in (taken at ``i`` in cycle *n*, ``o.valid`` in cycle *n + 2*); more stand in block RAM, and
     it takes 5 cycles. A queue with a depth below 3 does not reach one item a cycle. With ``bypass`` an item that finds
     the queue empty comes out 1 cycle after it went in. With ``sparse`` an item comes out every second cycle at most,
-    and no path leads from ``o.ready`` to the many enables of the output.
+    no path leads from ``o.ready`` to the many enables of the output, and what has left it counts a cycle longer.
 
     Parameters
     ----------
@@ -68,9 +68,13 @@ class Queue(wiring.Component):
         free = Signal(init=1)  # there is room for one more
         m.d.comb += [
             put.eq(self.i.valid & self.i.ready),
-            get.eq(self.o.valid & self.o.ready),
             self.i.ready.eq(free),
         ]
+        leaves = self.o.valid & self.o.ready
+        if self.sparse:
+            m.d.sync += get.eq(leaves)
+        else:
+            m.d.comb += get.eq(leaves)
         with m.If(put & ~get):
             m.d.sync += [self.level.eq(self.level + 1), free.eq(self.level != self.depth - 1)]
         with m.Elif(~put & get):
