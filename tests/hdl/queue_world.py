@@ -238,14 +238,22 @@ class World:
         self.arrivals.append((self.time, qp))
         return qp
 
+    def look_at(self, ctx, ring):
+        """Rings of QPs and shared ones have different ports."""
+        shared = ring >= self.dut.qps
+        ctx.set(self.dut.status_qp, 0 if shared else ring)
+        if self.dut.shared:
+            ctx.set(self.dut.shared_ring, ring)
+            ctx.set(self.dut.shared_ring_en, shared)
+
     async def status(self, ctx, qp):
-        ctx.set(self.dut.status_qp, qp)
+        self.look_at(ctx, qp)
         await ctx.tick()
         return plain(ctx.get(self.dut.status))
 
     async def words(self, ctx, ring, index):
         """The WQE as the consumer reads it: one address a cycle, not in the first in which it is known to be there."""
-        ctx.set(self.dut.status_qp, ring.qp)
+        self.look_at(ctx, ring.qp)
         for _ in range(2):
             await ctx.tick()
         offset = index << ring.log_stride
