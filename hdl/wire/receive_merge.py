@@ -4,10 +4,9 @@ from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..stream.arbiter import StreamArbiter, pick
+from ..stream.arbiter import SliceArbiter, pick
 from ..stream.fifo import Queue
 from ..stream.packet import PacketBeat
-from ..stream.slice import Slice
 from .opcodes import DATAGRAMS
 from .packet_header import ReceiveHeader
 
@@ -53,22 +52,21 @@ class ReceiveMerge(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.turns = turns = StreamArbiter(ReceiveHeader, 2)
-        m.submodules.slice = register = Slice(ReceiveHeader)
+        m.submodules.turns = turns = SliceArbiter(ReceiveHeader, 2)
         m.submodules.orders = orders = Queue(1, self.waiting)
-        for port, turn in zip(self.header, turns.i):
-            wiring.connect(m, wiring.flipped(port), turn)
-        transport = turns.o.payload.transport
-        some = Signal()  # it has payload
-        m.d.comb += [
-            some.eq((transport.length != 0) | (transport.opcode.matches(*sorted(DATAGRAMS)) & self.grh)),
-            register.i.payload.eq(turns.o.payload),
-            register.i.valid.eq(turns.o.valid & (orders.i.ready | ~some)),
-            turns.o.ready.eq(register.i.ready & (orders.i.ready | ~some)),
-            orders.i.valid.eq(turns.o.valid & register.i.ready & some),
-            orders.i.payload.eq(turns.grant),
-        ]
-        wiring.connect(m, register.o, wiring.flipped(self.o_header))
+        begins = Signal(2)  # payload of this port is next
+        for number, (port, turn) in enumerate(zip(self.header, turns.i)):
+            transport = port.payload.transport
+            some = (transport.length != 0) | (transport.opcode.matches(*sorted(DATAGRAMS)) & self.grh)
+            room = orders.i.ready | ~some
+            m.d.comb += [
+                turn.payload.eq(port.payload),
+                turn.valid.eq(port.valid & room),
+                port.ready.eq(turn.ready & room),
+                begins[number].eq(port.valid & port.ready & some),
+            ]
+        m.d.comb += [orders.i.valid.eq(begins.any()), orders.i.payload.eq(turns.grant)]
+        wiring.connect(m, turns.o, wiring.flipped(self.o_header))
 
         source, here = orders.o.payload, orders.o.valid
         m.d.comb += [
