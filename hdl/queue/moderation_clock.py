@@ -1,6 +1,6 @@
 """The time in which periods of moderation count."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -25,7 +25,6 @@ class ModerationClock(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         left = Signal(30)
-        m.d.sync += [self.unit.eq(left == 0), left.eq(left - 1)]
-        with m.If(left == 0):
-            m.d.sync += left.eq(self.tick[2:] - (self.tick[2:] != 0))
+        over = left[1:] == 0
+        m.d.sync += [self.unit.eq(over), left.eq(Mux(over, self.tick[2:], left - 1))]
         return m
