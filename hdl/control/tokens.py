@@ -149,8 +149,9 @@ class Tokens(wiring.Component):
             mine = said & targets[numbers[first]]
             if first == "requester":
                 mine &= (step == 0) & ~load
-            gone = Signal(name=f"gone_{path}")
-            m.d.sync += [gone.eq(done), count.eq(count + mine - gone), out[path].eq(count == 0)]
+            told, gone = Signal(name=f"told_{path}"), Signal(name=f"gone_{path}")
+            m.d.sync += [told.eq(mine), gone.eq(done), count.eq(count + told - gone)]
+            m.d.sync += out[path].eq((count == 0) & ~told)
         m.d.comb += [said.eq(may & passes), self.under_way.eq(~out.all())]
 
         to_receiver = targets[numbers[RECEIVER]] & ~load
