@@ -11,7 +11,7 @@ WIDTHS = [64, pytest.param(128, marks=SLOW), pytest.param(256, marks=SLOW), 512]
 SEND, ACK = opcode("RC_SEND_ONLY"), opcode("RC_ACKNOWLEDGE")
 
 
-def run(width, packets, rng, stall=0.0, stall_frames=0.0):
+def run(width, packets, rng, stall=0.0, stall_frames=0.0, pause=0):
     """``packets``: (opcode, payload, error). Returns headers, payload and frames that came out."""
     dut = RawTransmit(width)
     headers, payload, frames, sent = [], [], [], []
@@ -22,7 +22,7 @@ def run(width, packets, rng, stall=0.0, stall_frames=0.0):
             await send_all(ctx, dut.header, [header], rng, stall)
             if content:
                 await send_all(ctx, dut.payload, beats(content, width, error=error, rng=rng), rng, stall)
-        await ctx.tick().repeat(100 + int(1.5 * FRAMES * 4096 * 8 / width / (1 - stall_frames)))
+        await ctx.tick().repeat(100 + pause + int(1.5 * FRAMES * 4096 * 8 / width / (1 - stall_frames)))
 
     async def headers_out(ctx):
         await collect(ctx, dut.o_header, headers, rng, stall)
@@ -31,6 +31,8 @@ def run(width, packets, rng, stall=0.0, stall_frames=0.0):
         await collect(ctx, dut.o, payload, rng, stall)
 
     async def frames_out(ctx):
+        if pause:
+            await ctx.tick().repeat(pause)
         await collect(ctx, dut.frame, frames, rng, stall_frames)
 
     async def counted(ctx):
@@ -71,3 +73,13 @@ def test_the_largest_frames_wait_for_a_slow_wire(width):
     packets = [(RAW_SEND, rng.randbytes(4096), n == 2) for n in range(FRAMES + 2)]
     _, _, frames, _ = run(width, packets, rng, stall_frames=0.5)
     assert frames == [(content, False) for _, content, error in packets if not error]
+
+
+@pytest.mark.parametrize("width", [pytest.param(64, marks=SLOW), 512])
+def test_the_largest_frames_wait_for_a_wire_that_stands(width):
+    """Behind the last that fits the next one's header waits, and its payload with it."""
+    rng = make_rng()
+    packets = [(RAW_SEND, rng.randbytes(4096), False) for _ in range(FRAMES + 2)]
+    _, _, frames, count = run(width, packets, rng, pause=8 * 4096 * 8 // width)
+    assert frames == [(content, False) for _, content, _ in packets]
+    assert count == len(packets)
