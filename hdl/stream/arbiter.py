@@ -110,6 +110,8 @@ class SliceArbiter(_Arbiter):
 
     For wide items, of which each input may leave some bits zero: those cost nothing, since ``o.payload`` is the OR of a
     register of each input. Parameters and members are the same, but ``grant`` is the input whose item is taken next.
+
+    *Cycles*: an item comes out 1 cycle after it was taken, one every 2 cycles.
     """
 
     def elaborate(self, platform):
