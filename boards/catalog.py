@@ -1,5 +1,6 @@
-"""The boards that are known. None of these bitstreams has been on its board yet; pins are those of amaranth-boards,
-and :mod:`.colorlight_i9`."""
+"""The boards that are known. None of these bitstreams has been on its board yet. Pins are those of amaranth-boards and
+of :mod:`.colorlight_i9`.
+"""
 
 from dataclasses import replace
 

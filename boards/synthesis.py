@@ -29,9 +29,7 @@ STATE = re.compile(
     r"^  attribute \\init .*\n((?:  attribute .*\n)*  wire width \d+ \\\w+_state(?:\$\d+)?\n)", re.MULTILINE
 )
 
-MEMORY = re.compile(
-    r"^(?P<attributes>(?:  attribute .*\n)*)(?P<memory>  memory width (?P<width>\d+) size (?P<rows>\d+) )", re.MULTILINE
-)
+MEMORY = re.compile(r"^(?:  attribute .*\n)*  memory width (?P<width>\d+) size (?P<rows>\d+) ", re.MULTILINE)
 
 BLOCK, DISTRIBUTED = ('attribute \\ram_style "block"', 'attribute \\ram_style "distributed"')
 
