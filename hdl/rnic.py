@@ -465,7 +465,7 @@ class Rnic(wiring.Component):
         link(m, payload, insert.payload)
         for block in (match, self._packetizer, self._arp_icmp):
             connect_signals(m, self._registers, block, "gid", "gid_en")
-        connect_signals(m, self._registers, self._arp_icmp, "neighbour_gid", "neighbour_row", "neighbour_ask6")
+        connect_signals(m, self._registers, self._arp_icmp, "neighbour_gid", "neighbour_row")
         return insert.o_header, insert.o
 
     def _with_raw(self, m, headers, payload):
@@ -624,7 +624,9 @@ class Rnic(wiring.Component):
                 ]
         for block in (self._packetizer, self._depacketizer, self._arp_icmp):
             connect_signals(m, registers, block, "mac", "ip")
-        connect_signals(m, registers, self._arp_icmp, "neighbour_ip", "neighbour_ask")
+        connect_signals(m, registers, self._arp_icmp, "neighbour_ask")
+        if not self.config.ipv6:
+            connect_signals(m, registers, self._arp_icmp, "neighbour_ip")
         # The host may come by the service, and be who has to enable the engine.
         m.d.comb += self._arp_icmp.enable.eq(registers.enable if self.config.udp_port is None else 1)
         connect_signals(m, self._arp_icmp, registers, "neighbour_mac", "neighbour_valid")

@@ -13,7 +13,7 @@ from verbena.hdl.abi.gids import GROUP_MEMBER
 from verbena.hdl.abi.registers import REGISTERS
 
 from .errors import AdapterError
-from .gids import gid_writes, ipv4_of
+from .gids import PORT_ADDRESS, gid_writes, ipv4_of, mapped
 
 __all__ = ["Control", "read_counters"]
 
@@ -214,33 +214,30 @@ class Control:
         self._write_words(offset, words)
 
     def resolve_gid(self, gid, index, timeout_ms=math.inf):
-        """MAC address of the neighbour with this GID, a number: of IPv4 as :meth:`resolve`, of IPv6 likewise, by
-        neighbour solicitations from the own GID ``index``.
+        """MAC address of the neighbour with this GID, a number: one that the port knows, or who answers an ARP request
+        or a neighbour solicitation from the own GID ``index``, in its VLAN. Three are sent, each when the one before is
+        a second old (:class:`.port.Port`).
+
+        ``AdapterError``: EHOSTUNREACH if nobody answers, ETIMEDOUT if nobody has in ``timeout_ms``.
         """
-        if (ip := ipv4_of(gid)) is not None:
-            return self.resolve(ip, timeout_ms)
+        ip = ipv4_of(gid)
+        address = IPv6Address(gid) if ip is None else IPv4Address(ip)
         try:
-            return self.port.resolve(gid)
+            return self.port.resolve(int(address))
         except KeyError:
             pass
 
         def ask():
-            for word, value in enumerate((*(gid >> shift & 0xFFFFFFFF for shift in (0, 32, 64, 96)), index)):
-                self.port.write32(reg.NEIGHBOUR + 4 * word, value)
+            if self.has_gids:
+                self._write_words(reg.NEIGHBOUR, (*(gid >> shift & 0xFFFFFFFF for shift in (0, 32, 64, 96)), index))
+            else:
+                self.write("neighbour_ip", ip)
 
-        return self._ask(ask, IPv6Address(gid), timeout_ms)
+        return self._ask(ask, address, timeout_ms)
 
     def resolve(self, ip, timeout_ms=math.inf):
-        """MAC address of the neighbour with the IPv4 address ``ip``: one that the port knows, or who answers an ARP
-        request. Three requests are sent, each when the one before is a second old (:class:`.port.Port`).
-
-        ``AdapterError``: EHOSTUNREACH if nobody answers, ETIMEDOUT if nobody has in ``timeout_ms``.
-        """
-        try:
-            return self.port.resolve(ip)
-        except KeyError:
-            pass
-        return self._ask(lambda: self.write("neighbour_ip", ip), IPv4Address(ip), timeout_ms)
+        """:meth:`resolve_gid` for an IPv4 address, from the port's own one."""
+        return self.resolve_gid(mapped(ip), PORT_ADDRESS, timeout_ms)
 
     def _ask(self, ask, address, timeout_ms):
         """The answer to what ``ask()`` makes the device send."""

@@ -4,12 +4,15 @@ from typing import NamedTuple
 
 from verbena.hdl.abi.gids import GID_COUNT, GID_ROW, GidType
 
-__all__ = ["OwnGid", "eui64", "gid_writes", "ipv4_of", "link_local", "mapped", "own_gids", "port_gids"]
+__all__ = ["PORT_ADDRESS", "OwnGid", "eui64", "gid_writes", "ipv4_of", "link_local", "mapped", "own_gids", "port_gids"]
 
 MAPPED = 0xFFFF
 """Upper 96 bits of the GID of an IPv4 address (RFC 4291, 2.5.5.2)."""
 
 HALF = (1 << 64) - 1
+
+PORT_ADDRESS = 0
+"""The row of the port's own IPv4 address."""
 
 LAST_VLAN = 4094
 

@@ -60,8 +60,8 @@ class Port(Protocol):
 
     A port may have ``gids``: further GIDs, numbers, of IPv6 addresses or IPv4-mapped, besides its IPv4 address and the
     link-local one that its MAC address makes. It may have ``vlans``: for some of these ``gids`` the VLAN and the
-    priority of their frames, ``{gid: (vlan, priority)}``. Nothing is asked for in a VLAN: ``resolve`` knows who is
-    there. It may have ``roce_v1``, a bool: each of its GIDs has a row of type RoCEv1, too, if the engine knows that.
+    priority of their frames, ``{gid: (vlan, priority)}``. It may have ``roce_v1``, a bool: each of its GIDs has a row
+    of type RoCEv1, too, if the engine knows that.
 
     A port may have ``pkeys``: its table of P_Keys, up to 8 numbers of 16 bits, 0 for an empty row. A port without it
     has the default one, 0xffff, alone (IBA 10.9).

@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 MAGIC = 0x56524231
-VERSION = 9
+VERSION = 10
 KEY_OPERATIONS = 1 << 31
 """Bit of ``transports``."""
 ADDRESS_WIDTH = 28
@@ -73,9 +73,10 @@ EVENT_QUEUES = 0x100
 GIDS = 0x400
 """The table of GIDs: a row of :data:`verbena.hdl.abi.gids.GID_ROW` for each; write-only."""
 NEIGHBOUR = 0x600
-"""With a table of GIDs, write-only: four words of the IPv6 address whose MAC address is wanted, as in a row; and the
-row from whose address it is asked for. That word is written last: it forgets the last answer and sends a neighbour
-solicitation. The answer stands in ``neighbour_mac_low`` and ``neighbour_mac_high``."""
+"""With a table of GIDs, write-only: four words of the GID whose MAC address is wanted, as in a row; and the row from
+whose address, and in whose VLAN, it is asked for. That word is written last: it forgets the last answer and sends an
+ARP request for an IPv4-mapped GID, or a neighbour solicitation. The answer stands in ``neighbour_mac_low`` and
+``neighbour_mac_high``."""
 
 GROUPS = 0x620
 """With multicast, write-only: a row of :data:`verbena.hdl.abi.gids.GROUP_MEMBER`, which says which one it is."""
@@ -258,7 +259,8 @@ REGISTERS = {
             "neighbour_ip",
             0x058,
             "rw",
-            "IPv4 address whose MAC address is wanted; a write forgets the last answer and sends an ARP request",
+            "IPv4 address whose MAC address is wanted; a write forgets the last answer and sends an ARP request. Only "
+            "without a table of GIDs",
         ),
         Register("neighbour_mac_low", 0x05C, "r", "the answer, low 32 bits; as mac_low"),
         Register("neighbour_mac_high", 0x060, "r", "bits 15:0: the answer, high 16 bits; bit 31: it is there"),

@@ -82,8 +82,8 @@ class Registers(wiring.Component):
         With ``gids``: a word of the table of GIDs is written.
     member_en : 1
         With ``multicast``: a word of the table of group members is written, which ``gid`` tells.
-    neighbour_gid, neighbour_row, neighbour_ask6 : 128, 4, 1
-        With ``gids``: whom to ask for, from which row's address; and that it was written.
+    neighbour_gid, neighbour_row : 128, 4
+        With ``gids``: whom to ask for, and from which row's address.
     raw_filter : ``RawFilter``
         With ``raw``: what was written.
     event_queue, event_queue_en : ``EventQueueWrite``, 1
@@ -110,8 +110,10 @@ class Registers(wiring.Component):
         What the register holds.
     next_due, neighbour_mac, neighbour_valid : 32, 48, 1
         Shown in the registers of those names.
-    neighbour_ip, neighbour_ask : 32, 1
-        What the register holds, and that it was written.
+    neighbour_ip : 32
+        Without ``gids``: what the register holds.
+    neighbour_ask : 1
+        Strobe: whom to ask for was written.
     """
 
     def __init__(
@@ -161,8 +163,8 @@ class Registers(wiring.Component):
         self.cq_moderation = cq_moderation
         self.interrupt_moderation = interrupt_moderation
         self.event_table = event_queues > 1 or interrupt_moderation
-        gid_members = {"gid": Out(GidWrite), "gid_en": Out(1), "neighbour_gid": Out(128)}
-        gid_members |= {"neighbour_row": Out(GID_INDEX_BITS), "neighbour_ask6": Out(1)}
+        gid_members = {"gid": Out(GidWrite), "gid_en": Out(1)}
+        gid_members |= {"neighbour_gid": Out(128), "neighbour_row": Out(GID_INDEX_BITS)}
         super().__init__(
             {
                 "axil": In(AxiLite(abi.ADDRESS_WIDTH)),
@@ -200,13 +202,12 @@ class Registers(wiring.Component):
                 "overdue": In(1),
                 "bus_timeout": Out(16, init=abi.BUS_TIMEOUT),
                 "next_due": In(32),
-                "neighbour_ip": Out(32),
                 "neighbour_ask": Out(1),
                 "neighbour_mac": In(48),
                 "neighbour_valid": In(1),
             }
             | ({"srq": Out(stream.Signature(RingIndex))} if srqs else {})
-            | (gid_members if gids else {})
+            | (gid_members if gids else {"neighbour_ip": Out(32)})
             | ({"member_en": Out(1)} if multicast else {})
             | ({"raw_filter": Out(RawFilter)} if raw else {})
             | ({"event_queue": Out(EventQueueWrite), "event_queue_en": Out(1)} if self.event_table else {})
@@ -285,7 +286,6 @@ class Registers(wiring.Component):
                 in_gids.eq(base & (page[ceil_log2(span) :] == abi.GIDS // span)),
                 in_neighbour.eq(base & (page[ceil_log2(GID_ROW.size) :] == abi.NEIGHBOUR // GID_ROW.size)),
                 self.gid_en.eq(0),
-                self.neighbour_ask6.eq(0),
             ]
         if self.multicast:
             in_groups = Signal()
@@ -428,7 +428,7 @@ class Registers(wiring.Component):
                                 with m.Case(number):
                                     m.d.sync += self.neighbour_gid.word_select(number, 32).eq(value)
                             with m.Case(4):
-                                m.d.sync += [self.neighbour_row.eq(value), self.neighbour_ask6.eq(1)]
+                                m.d.sync += [self.neighbour_row.eq(value), self.neighbour_ask.eq(1)]
                 if self.event_table:
                     m.d.sync += [
                         self.event_queue.queue.eq(address[ceil_log2(EVENT_QUEUE.size) :]),
@@ -513,8 +513,8 @@ class Registers(wiring.Component):
             "eq_log_size": self.eq_log_size,
             "eq_consumer": self.eq_consumer,
             "tick": self.tick,
-            "neighbour_ip": self.neighbour_ip,
             "bus_timeout": self.bus_timeout,
+            **({} if self.gids else {"neighbour_ip": self.neighbour_ip}),
         }
         for name, target in targets.items():
             with m.If(register[REG[name].offset // 4]):

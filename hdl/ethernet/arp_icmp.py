@@ -9,8 +9,9 @@ from ..stream.arbiter import pick
 from ..stream.packet import PacketBeat
 from ..stream.ram import Ram
 from ..stream.transfer import GID_INDEX_BITS, GidWrite
-from .arp_icmp_filter import ArpIcmpFilter
-from .arp_icmp_microcode import MASKS, PROGRAMS4, Kind, Operand, instruction, service_programs
+from ..wire.headers import MAPPED
+from .arp_icmp_filter import TAG_BYTES, ArpIcmpFilter
+from .arp_icmp_microcode import MASKS, TAG, TAG_WORDS, Kind, Operand, instruction, programs4, service_programs
 from .neighbour_microcode import PROGRAMS6
 from .own_gids import OwnGids
 
@@ -19,6 +20,7 @@ __all__ = ["ArpIcmp", "Service"]
 ARP_BYTES = 42
 ETHERNET_BYTES, IP_BYTES, IPV6_BYTES, UDP_BYTES = 14, 20, 40, 8
 SOLICITATION_BYTES = 14 + 40 + 24 + 8
+ETHERTYPE_WORD = 6
 
 
 class Service(wiring.Signature):
@@ -61,10 +63,11 @@ class ArpIcmp(wiring.Component):
     1 or 2 words. An ARP packet or ICMP packet that ends meanwhile, or is larger than the room, is dropped and counted;
     all other frames are ignored. Whatever comes in, what goes out is a whole frame.
 
-    With ``ipv6`` it also answers neighbour solicitations (RFC 4861) for the IPv6 addresses of the table of GIDs, and
-    ICMPv6 echo requests to them, and sends solicitations: 5 cycles for each of 51 words, and of 44. Solicitations and
-    advertisements have the option with the MAC address, and no other; what duplicate address detection sends has none,
-    and is not answered. An advertisement's checksum must be right.
+    With ``ipv6`` it does so for each address of the table of GIDs, in the VLAN of its row, and answers neighbour
+    solicitations (RFC 4861) and ICMPv6 echo requests, too, and sends solicitations: 5 cycles for each of 51 words, and
+    of 46. Solicitations and advertisements have the option with the MAC address, and no other; what duplicate address
+    detection sends has none, and is not answered. An advertisement's checksum must be right. An answer has the tag of
+    its question, with its priority; a question has priority 0.
 
     An echo reply has TTL 64 and keeps ID, TOS and payload of its request. It is not made of packets with IP options,
     fragments, packets with a wrong IP checksum, a length beyond the frame, or from a group address. A wrong ICMP
@@ -80,7 +83,7 @@ class ArpIcmp(wiring.Component):
         UDP packets to this port are answered by ``service``. Their UDP checksum is not looked at, and the answer has
         none.
     ipv6 : bool
-        With ``gid``, ``gid_en``, ``neighbour_gid``, ``neighbour_row`` and ``neighbour_ask6``.
+        With a table of GIDs.
 
     Members
     -------
@@ -92,13 +95,14 @@ class ArpIcmp(wiring.Component):
         Frames without FCS; a beat a cycle. Those with ``error`` are ignored.
     o : stream of ``PacketBeat(data_width)``
     neighbour_ip : 32
-        Whom to ask for, and whose reply to wait for.
-    neighbour_ask : 1
-        Forget the last answer and send an ARP request, as soon as what is under way is done.
+        Whom to ask for, and whose reply to wait for; without a table.
     gid, gid_en : ``GidWrite``, 1
         A word of the table of GIDs is written.
-    neighbour_gid, neighbour_row, neighbour_ask6 : 128, 4, 1
-        The same of an IPv6 address, asked for from the own address in this row. One address is asked for at a time.
+    neighbour_gid, neighbour_row : 128, 4
+        With a table: whom to ask for, of IPv4 if it is an IPv4-mapped GID, from the own address in this row. The reply
+        must come in the row's VLAN.
+    neighbour_ask : 1
+        Forget the last answer and send an ARP request or a solicitation, as soon as what is under way is done.
     neighbour_mac, neighbour_valid : 48, 1
         The answer, and whether it is there. Replies that nobody asked for are ignored, also a second one.
     service : ``Service``, with a ``udp_port``
@@ -114,8 +118,7 @@ class ArpIcmp(wiring.Component):
         self.depth = depth
         self.udp_port = udp_port
         self.ipv6 = ipv6
-        six = {"gid": In(GidWrite), "gid_en": In(1), "neighbour_gid": In(128)}
-        six |= {"neighbour_row": In(GID_INDEX_BITS), "neighbour_ask6": In(1)}
+        table = {"gid": In(GidWrite), "gid_en": In(1), "neighbour_gid": In(128), "neighbour_row": In(GID_INDEX_BITS)}
         super().__init__(
             {
                 "enable": In(1),
@@ -124,12 +127,11 @@ class ArpIcmp(wiring.Component):
                 "i": In(PacketBeat(data_width)),
                 "i_valid": In(1),
                 "o": Out(stream.Signature(PacketBeat(data_width))),
-                "neighbour_ip": In(32),
                 "neighbour_ask": In(1),
                 "neighbour_mac": Out(48),
                 "neighbour_valid": Out(1),
                 **({} if udp_port is None else {"service": Out(Service())}),
-                **(six if ipv6 else {}),
+                **(table if ipv6 else {"neighbour_ip": In(32)}),
                 "count_arp_replies": Out(1),
                 "count_echo_replies": Out(1),
                 "count_drop_station": Out(1),
@@ -160,14 +162,20 @@ class ArpIcmp(wiring.Component):
         m.d.comb += [filter_.i.eq(self.i), filter_.i_valid.eq(self.i_valid)]
         open_ = Signal()  # an answer is waited for
         pending = Signal()  # the question has not been begun
-        six = Signal() if self.ipv6 else Const(0)  # it is for an IPv6 address
+        six, answers, tagged = Const(0), open_, Const(0)
+        if self.ipv6:
+            six = Signal()  # it is for an IPv6 address
+            tagged = Signal()  # the frame at work has a tag
+            asked_vlan = Signal(12)
+            m.d.sync += six.eq(self.neighbour_gid[32:] != MAPPED)
+            answers = open_ & (seen.vlan == asked_vlan)
         wanted, kind = Signal(), Signal(Kind)
         m.d.comb += wanted.eq(
             self.enable
             & (
-                (seen.arp & (seen.request | (seen.reply & open_ & ~six)))
+                (seen.arp & (seen.request | (seen.reply & answers & ~six)))
                 | (seen.ipv4 & (seen.icmp | (seen.udp & seen.port)))
-                | (seen.ipv6 & seen.icmpv6 & (seen.solicitation | seen.echo6 | (seen.advertisement & open_ & six)))
+                | (seen.ipv6 & seen.icmpv6 & (seen.solicitation | seen.echo6 | (seen.advertisement & answers & six)))
             )
         )
 
@@ -197,7 +205,11 @@ class ArpIcmp(wiring.Component):
         act = phase[4]
         # Whose word is read and written.
         place, put_place, put_en = Signal(range(self.depth // 2)), Signal(range(self.depth // 2)), Signal()
-        m.d.comb += [place.eq(now.read), put_place.eq(now.write), put_en.eq(act & now.write_en)]
+        m.d.comb += [
+            place.eq(self._placed(now.read, tagged)),
+            put_place.eq(self._placed(now.write, tagged)),
+            put_en.eq(act & now.write_en),
+        ]
         raw = pick([ram.r_data.word_select(n, 16) for n in range(words)], place[:word_bits])
         m.d.comb += fetch.addr.eq(Cat(step, kind))
         differ = Cat(((word ^ operand) & mask).any() & now.check[n] for n, mask in enumerate(MASKS))
@@ -207,6 +219,10 @@ class ArpIcmp(wiring.Component):
             m.d.comb += [
                 own.write.eq(self.gid),
                 own.write_en.eq(self.gid_en),
+                own.ip.eq(self.ip),
+                own.begin.eq(receiving),
+                own.six.eq(seen.ipv6),
+                own.vlan.eq(seen.vlan),
                 own.row.eq(self.neighbour_row),
                 own.number.eq(Mux(now.match, now.literal, now.operand)),
                 own.look.eq(act & now.match),
@@ -218,7 +234,7 @@ class ArpIcmp(wiring.Component):
         of_ipv6 = kind.matches(*(each for each in PROGRAMS6)) if self.ipv6 else Const(0)
         m.d.sync += [
             word.eq(Cat(raw[8:], raw[:8])),
-            operand.eq(self._operand(now, length, own)),
+            operand.eq(self._operand(now, length, own, asked_vlan if self.ipv6 else None)),
             Cat(total, carry).eq(total + summand + carry),
             # The frame holds the packet, and the packet what an answer needs.
             fits.eq(~too_long & (end >= ARP_BYTES - 1) & (Cat(end[:lane_bits], 0, end[lane_bits:]) < Cat(count, row))),
@@ -230,8 +246,11 @@ class ArpIcmp(wiring.Component):
             with m.If(now.load):
                 m.d.sync += Cat(total, carry).eq(operand)
             with m.If(now.size):
+                six_before, four_before = (
+                    self._end(size, tagged) for size in (ETHERNET_BYTES + IPV6_BYTES, ETHERNET_BYTES)
+                )
                 m.d.sync += [
-                    end.eq(word[: len(end) - 1] + Mux(of_ipv6, ETHERNET_BYTES + IPV6_BYTES - 1, ETHERNET_BYTES - 1)),
+                    end.eq(word[: len(end) - 1] + Mux(of_ipv6, six_before, four_before)),
                     too_long.eq(word[len(end) - 1 :].any()),
                 ]
             with m.If(now.learn):
@@ -265,6 +284,7 @@ class ArpIcmp(wiring.Component):
                     m.d.sync += [row.eq(Mux(beat.last & ~take, 0, row + ~beat.last)), count.eq(beat.count)]
                 with m.If(take):
                     m.d.sync += [
+                        *([tagged.eq(seen.tagged), end.eq(self._end(ARP_BYTES, seen.tagged))] if self.ipv6 else []),
                         phase.eq(1),
                         kind.eq(
                             Mux(
@@ -281,8 +301,14 @@ class ArpIcmp(wiring.Component):
                     m.next = "RUN"
                 with m.Elif(pending & self.enable):
                     m.d.sync += [phase.eq(1), kind.eq(Mux(six, Kind.ASK6, Kind.ASK)), pending.eq(0)]
-                    with m.If(six):
-                        m.d.sync += end.eq(SOLICITATION_BYTES - 1)
+                    if self.ipv6:
+                        in_vlan = own.row_vlan != 0
+                        six_end, four_end = (self._end(size, in_vlan) for size in (SOLICITATION_BYTES, ARP_BYTES))
+                        m.d.sync += [
+                            asked_vlan.eq(own.row_vlan),
+                            tagged.eq(in_vlan),
+                            end.eq(Mux(six, six_end, four_end)),
+                        ]
                     with m.If(Mux(valid, ~beat.last, inside)):
                         m.d.sync += unusable.eq(1)
                     m.next = "RUN"
@@ -322,8 +348,8 @@ class ArpIcmp(wiring.Component):
                 m.d.sync += starting.eq(~fsm.ongoing("SERVE"))
                 with m.State("SERVE"):
                     m.d.comb += [
-                        place.eq(service.place),
-                        put_place.eq(service.place),
+                        place.eq(self._moved(service.place, tagged)),
+                        put_place.eq(self._moved(service.place, tagged)),
                         put_en.eq(service.w_en),
                         value.eq(service.w_data),
                     ]
@@ -331,7 +357,7 @@ class ArpIcmp(wiring.Component):
                         kind.eq(Kind.ANSWER),
                         step.eq(0),
                         done.eq(0),
-                        end.eq(service.size + (ETHERNET_BYTES + IP_BYTES + UDP_BYTES - 1)),
+                        end.eq(service.size + self._end(ETHERNET_BYTES + IP_BYTES + UDP_BYTES, tagged)),
                         length.eq(service.size + (IP_BYTES + UDP_BYTES)),
                     ]
                     with m.If(service.done):
@@ -341,21 +367,30 @@ class ArpIcmp(wiring.Component):
                             m.next = "RECEIVE"
         with m.If(self.neighbour_ask):
             m.d.sync += [pending.eq(1), open_.eq(1), self.neighbour_valid.eq(0)]
-        if self.ipv6:
-            with m.If(self.neighbour_ask):
-                m.d.sync += six.eq(0)
-            with m.Elif(self.neighbour_ask6):
-                m.d.sync += [six.eq(1), pending.eq(1), open_.eq(1), self.neighbour_valid.eq(0)]
         return m
+
+    def _moved(self, word, tagged):
+        """Where a word of a frame without tag stands in one with it."""
+        return word + Mux(tagged & (word >= ETHERTYPE_WORD), TAG_WORDS, 0) if self.ipv6 else word
+
+    def _placed(self, word, tagged):
+        """Where a word that an instruction names stands."""
+        return Mux(word >= TAG[0], word[:3], self._moved(word, tagged)) if self.ipv6 else word
+
+    def _end(self, size, tagged):
+        """Number of the last of ``size`` bytes of a frame without tag."""
+        return Mux(tagged, size + TAG_BYTES - 1, size - 1) if self.ipv6 else size - 1
 
     def _programs(self):
         """The steps of each :class:`.arp_icmp_microcode.Kind`."""
-        service = {} if self.udp_port is None else service_programs(self.udp_port)
-        return PROGRAMS4 | service | (PROGRAMS6 if self.ipv6 else {})
+        service = {} if self.udp_port is None else service_programs(self.udp_port, self.ipv6)
+        return programs4(self.ipv6) | service | (PROGRAMS6 if self.ipv6 else {})
 
-    def _operand(self, now, length, own):
+    def _operand(self, now, length, own, vlan):
         values = {Operand.LITERAL: now.literal}
-        for first, address in (Operand.MAC_0, self.mac), (Operand.IP_0, self.ip), (Operand.TARGET_0, self.neighbour_ip):
+        addresses = {Operand.MAC_0: self.mac, Operand.IP_0: self.ip}
+        addresses |= {} if self.ipv6 else {Operand.TARGET_0: self.neighbour_ip}
+        for first, address in addresses.items():
             count = len(address) // 16
             values |= {first + n: address.word_select(count - 1 - n, 16) for n in range(count)}
         if self.ipv6:
@@ -366,7 +401,8 @@ class ArpIcmp(wiring.Component):
             }
             sought = [self.neighbour_gid.word_select(7 - n, 16) for n in range(8)]
             values[Operand.SOUGHT_LAST] = Cat(sought[6][:8], Const(0xFF, 8))
-            low = pick([values[operand] for operand in Operand if operand <= Operand.SOUGHT_LAST], now.operand[:4])
+            values[Operand.VLAN] = vlan
+            low = pick([values.get(operand, 0) for operand in range(Operand.VLAN + 1)], now.operand[:4])
             return Mux(now.operand[4], Mux(now.operand[3], own.source, pick(sought, now.operand[:3])), low)
         if self.udp_port is None:
             return pick([values[operand] for operand in Operand if operand in values], now.operand[:3])

@@ -1,10 +1,11 @@
 """Which of the received frames are ARP, ICMP, UDP to the service's port, or of neighbour discovery."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..stream.packet import PacketBeat
+from ..wire.vlan import TPID
 
 __all__ = ["ArpIcmpFilter", "Seen"]
 
@@ -21,8 +22,12 @@ NEXT_HEADER, TYPE = 20, 54
 IPV6, ICMPV6 = 0x86DD, 58
 TYPES = {"solicitation": 135, "advertisement": 136, "echo6": 128}
 
+TAG_BYTES = 4
+"""Of an 802.1Q tag, which stands where the ethertype would, and moves all behind it."""
+
 Seen = data.StructLayout(
     dict.fromkeys(("arp", "ipv4", "request", "reply", "icmp", "udp", "port", "ipv6", "icmpv6", *TYPES), 1)
+    | {"tagged": 1, "vlan": 12}
 )
 
 
@@ -35,7 +40,7 @@ class ArpIcmpFilter(wiring.Component):
     udp_port : int or None
         The one of interest.
     ipv6 : bool
-        Whether IPv6 is looked at.
+        Whether IPv6 is looked at, and what is in a VLAN. A tag of VLAN 0 tells a priority alone (IEEE 802.1Q, 6.9.1).
 
     Members
     -------
@@ -56,33 +61,42 @@ class ArpIcmpFilter(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         lanes, seen = self.data_width // 8, self.seen
-        beats = (TYPE if self.ipv6 else PORT) // lanes + 1
+        beats = ((TYPE if self.ipv6 else PORT) + TAG_BYTES) // lanes + 1
         at, next_at = Signal(beats), Signal(beats)
         m.d.comb += at.eq(Mux(self.i.first, 1, next_at))
         m.d.sync += self.o_valid.eq(self.i_valid)
 
-        def is_(number, value, size=1):
-            text = self.i.data.word_select(number % lanes // size, 8 * size)
-            return text == int.from_bytes(value.to_bytes(size, "big"), "little")
+        def bytes_at(number, size):
+            return self.i.data.word_select(number % lanes // size, 8 * size)
 
+        def is_(number, value, size):
+            return bytes_at(number, size) == int.from_bytes(value.to_bytes(size, "big"), "little")
+
+        fields = [
+            ("arp", ETHERTYPE, ARP, 2),
+            ("ipv4", ETHERTYPE, IPV4, 2),
+            ("request", OPERATION, 1, 1),
+            ("reply", OPERATION, 2, 1),
+            ("icmp", PROTOCOL, ICMP, 1),
+            ("udp", PROTOCOL, UDP, 1),
+        ]
+        if self.udp_port is not None:
+            fields.append(("port", PORT, self.udp_port, 2))
+        tagged = Const(0)
+        if self.ipv6:
+            fields += [("ipv6", ETHERTYPE, IPV6, 2), ("icmpv6", NEXT_HEADER, ICMPV6, 1)]
+            fields += [(name, TYPE, value, 1) for name, value in TYPES.items()]
+            tagged = Mux(at[ETHERTYPE // lanes], is_(ETHERTYPE, TPID, 2), seen.tagged)
         with m.If(self.i_valid):
             m.d.sync += [self.o.eq(self.i), next_at.eq(at << 1)]
             with m.If(self.i.first):
                 m.d.sync += seen.eq(0)
-            with m.If(at[ETHERTYPE // lanes]):
-                m.d.sync += [seen.arp.eq(is_(ETHERTYPE, ARP, 2)), seen.ipv4.eq(is_(ETHERTYPE, IPV4, 2))]
-            with m.If(at[OPERATION // lanes]):
-                m.d.sync += [seen.request.eq(is_(OPERATION, 1)), seen.reply.eq(is_(OPERATION, 2))]
-            with m.If(at[PROTOCOL // lanes]):
-                m.d.sync += [seen.icmp.eq(is_(PROTOCOL, ICMP)), seen.udp.eq(is_(PROTOCOL, UDP))]
+            for moved, here in ((0, ~tagged), (TAG_BYTES, tagged)) if self.ipv6 else ((0, Const(1)),):
+                for name, number, value, size in fields:
+                    with m.If(at[(number + moved) // lanes] & here):
+                        m.d.sync += seen[name].eq(is_(number + moved, value, size))
             if self.ipv6:
-                with m.If(at[ETHERTYPE // lanes]):
-                    m.d.sync += seen.ipv6.eq(is_(ETHERTYPE, IPV6, 2))
-                with m.If(at[NEXT_HEADER // lanes]):
-                    m.d.sync += seen.icmpv6.eq(is_(NEXT_HEADER, ICMPV6))
-                with m.If(at[TYPE // lanes]):
-                    m.d.sync += [seen[name].eq(is_(TYPE, value)) for name, value in TYPES.items()]
-            if self.udp_port is not None:
-                with m.If(at[PORT // lanes]):
-                    m.d.sync += seen.port.eq(is_(PORT, self.udp_port, 2))
+                with m.If(at[ETHERTYPE // lanes] & tagged):
+                    high, low = bytes_at(ETHERTYPE + 2, 1), bytes_at(ETHERTYPE + 3, 1)
+                    m.d.sync += [seen.tagged.eq(1), seen.vlan.eq(Cat(low, high[:4]))]
         return m

@@ -1,7 +1,8 @@
 """The microcode of ARP and ICMP echo: what is done with a frame, step by step.
 
 A frame stands in memory as words of 16 bits, in the order of the wire: 0 to 2 destination, 3 to 5 source, 6 ethertype.
-An answer is made in its place. The layouts are those of RFC 826 (ARP), RFC 791 (IPv4) and RFC 792 (ICMP).
+An answer is made in its place. The layouts are those of RFC 826 (ARP), RFC 791 (IPv4) and RFC 792 (ICMP). A tag of a
+VLAN is no word of these: from the ethertype on a word stands two places further behind in a frame that has one.
 """
 
 from dataclasses import dataclass
@@ -9,17 +10,21 @@ from enum import IntEnum
 
 from amaranth.lib import data
 
+from ..wire.vlan import TPID
+
 __all__ = [
     "GROUP",
     "MAC",
     "MASKS",
-    "PROGRAMS4",
+    "TAG",
+    "TAG_WORDS",
     "Kind",
     "Operand",
     "Step",
     "copy",
     "equal",
     "instruction",
+    "programs4",
     "put",
     "service_programs",
 ]
@@ -55,7 +60,8 @@ class Operand(IntEnum):
     NOT_LENGTH = 9  # its complement
     UDP_LENGTH = 10
     SOUGHT_LAST = 11  # 0xff, and the third last byte of the IPv6 address that is sought
-    SOUGHT_0 = 16  # of that address
+    VLAN = 12  # of the address that is asked from
+    SOUGHT_0 = 16  # of the address that is sought, of which an IPv4 address is the last two words
     SOUGHT_1 = 17
     SOUGHT_2 = 18
     SOUGHT_3 = 19
@@ -63,7 +69,7 @@ class Operand(IntEnum):
     SOUGHT_5 = 21
     SOUGHT_6 = 22
     SOUGHT_7 = 23
-    SOURCE_0 = 24  # of the own IPv6 address that is asked from
+    SOURCE_0 = 24  # of the own address that is asked from
     SOURCE_1 = 25
     SOURCE_2 = 26
     SOURCE_3 = 27
@@ -75,6 +81,12 @@ class Operand(IntEnum):
 
 MASKS = (0xC000, 0x3E00, 0x0100, 0x00FF)
 """Groups of bits of a word that are compared together."""
+
+
+TAG = (62, 63)
+"""The words of the tag, of 802.1Q; in a frame without one they are those from the ethertype on."""
+
+TAG_WORDS = 2
 
 
 def instruction(ipv6=False):
@@ -125,8 +137,8 @@ class Step:
     less : bool
         The word, or the operand if that is written, is taken from the sum.
     match : int or None
-        The word is that of an IPv6 address with this number, 0 to 7; the program ends in vain unless one of the own
-        addresses has all that have been looked at since number 0.
+        The word is that of an address with this number, 0 to 7, or 6 and 7 of IPv4; the program ends in vain unless one
+        of the own addresses has all that have been looked at.
     """
 
     read: int = 0
@@ -189,8 +201,19 @@ GROUP = 0x0100
 # 19, 20 target's.
 ARP = {6: 0x0806, 7: 1, 8: 0x0800, 9: 0x0604}
 ARP_REQUEST, ARP_REPLY = 1, 2
-ABOUT_US = [equal(19, IP[0]), equal(20, IP[1]), *[equal(word, value) for word, value in ARP.items()]]
-FROM_US = put((3, 4, 5, 11, 12, 13, 14, 15), (*MAC, *MAC, *IP))
+
+
+def own(places, table, **more):
+    """The IPv4 address at these words is an own one."""
+    if table:
+        return [Step(word, match=number, **more) for word, number in zip(places, (6, 7), strict=True)]
+    return [equal(word, half, **more) for word, half in zip(places, IP, strict=True)]
+
+
+def about_us(table):
+    """ARP that is meant for an own address."""
+    return [*own((19, 20), table), *[equal(word, value) for word, value in ARP.items()]]
+
 
 # IPv4: 7 version, header length and TOS; 8 length; 10 fragment; 11 TTL and protocol; 12 checksum; 13, 14 source; 15, 16
 # destination. ICMP: 17 type and code; 18 checksum.
@@ -199,8 +222,19 @@ TTL_AND_ICMP, TTL_AND_UDP = 64 << 8 | 1, 64 << 8 | 17
 ECHO_REQUEST, ECHO_REPLY = 0x0800, 0x0000
 
 
-def from_peer(protocol):
-    """An IP packet to us is right, and its sender becomes the receiver. ``protocol`` is its word 11, with any TTL."""
+def turn(own, theirs, table, **more):
+    """A word of the own address and one of the peer's change places, for which word 3 lends itself. Without a table the
+    own one is known, and put there later.
+    """
+    if table:
+        return [copy(own, 3), copy(theirs, own, **more), copy(3, theirs)]
+    return [copy(theirs, own, **more)]
+
+
+def from_peer(protocol, table):
+    """An IP packet to us is right, and its sender becomes the receiver, and with a ``table`` we the sender.
+    ``protocol`` is its word 11, with any TTL.
+    """
     return [
         *[equal(word, value) for word, value in zip((0, 1, 2), MAC)],
         equal(3, 0, GROUP, write=0),
@@ -213,60 +247,71 @@ def from_peer(protocol):
         equal(10, 0, 0x3FFF, add=True),
         equal(11, protocol, 0x00FF, add=True),
         Step(12, add=True),
-        equal(15, IP[0], add=True),
-        equal(16, IP[1], add=True),
-        copy(13, 15, add=True),
-        copy(14, 16, add=True),
+        *own((15, 16), table, add=True),
+        *turn(15, 13, table, add=True),
+        *turn(16, 14, table, add=True),
         Step(write=3, source="sum"),
         equal(3, 0xFFFF),
     ]
 
 
-PROGRAMS4 = {
-    Kind.ASK: [
-        *put((0, 1, 2), (0xFFFF, 0xFFFF, 0xFFFF)),
-        *put(ARP, ARP.values()),
-        *put((10, 16, 17, 18, 19, 20), (ARP_REQUEST, 0, 0, 0, *TARGET)),
-        *FROM_US,
-    ],
-    Kind.REQUEST: [
-        *ABOUT_US,
-        equal(10, ARP_REQUEST),
-        equal(11, 0, GROUP, write=0),
-        copy(12, 1),
-        copy(13, 2),
-        *[copy(word, word + 5) for word in (11, 12, 13, 14, 15)],
-        *put((10,), (ARP_REPLY,)),
-        *FROM_US,
-    ],
-    Kind.REPLY: [
-        *ABOUT_US,
-        equal(10, ARP_REPLY),
-        equal(14, TARGET[0]),
-        equal(15, TARGET[1]),
-        equal(11, 0, GROUP, learn=True),
-        Step(12, learn=True),
-        Step(13, learn=True),
-    ],
-    Kind.ECHO: [
-        *from_peer(TTL_AND_ICMP),
-        # A word less and another more: the checksum changes the other way (RFC 1624).
-        Step(operand=~TTL_AND_ICMP & 0xFFFF, load=True),
-        Step(11, TTL_AND_ICMP, add=True, write=11, source="operand"),
-        Step(12, add=True),
-        Step(write=12, source="sum"),
-        equal(17, ECHO_REQUEST, load=True),
-        Step(18, add=True),
-        Step(write=18, source="sum"),
-        *put((17,), (ECHO_REPLY,)),
-        *put((3, 4, 5, 13, 14), (*MAC, *IP)),
-    ],
-}
+def programs4(table=False):
+    """The programs of ARP and ICMP, by their :class:`Kind`. With a ``table`` of GIDs the own addresses are those there,
+    and it is asked from one of them; otherwise there is one.
+    """
+    source = (Operand.SOURCE_6, Operand.SOURCE_7) if table else IP
+    sought = (Operand.SOUGHT_6, Operand.SOUGHT_7) if table else TARGET
+    back = put((3, 4, 5, 11, 12, 13), (*MAC, *MAC))
+    return {
+        Kind.ASK: [
+            *(put(TAG, (TPID, Operand.VLAN)) if table else ()),
+            *put((0, 1, 2), (0xFFFF, 0xFFFF, 0xFFFF)),
+            *put(ARP, ARP.values()),
+            *put((10, 16, 17, 18, 19, 20), (ARP_REQUEST, 0, 0, 0, *sought)),
+            *back,
+            *put((14, 15), source),
+        ],
+        Kind.REQUEST: [
+            *about_us(table),
+            equal(10, ARP_REQUEST),
+            equal(11, 0, GROUP, write=0),
+            copy(12, 1),
+            copy(13, 2),
+            *[copy(word, word + 5) for word in (11, 12, 13)],
+            *turn(19, 14, table),
+            *turn(20, 15, table),
+            *put((10,), (ARP_REPLY,)),
+            *back,
+            *([] if table else put((14, 15), IP)),
+        ],
+        Kind.REPLY: [
+            *about_us(table),
+            equal(10, ARP_REPLY),
+            *[equal(word, half) for word, half in zip((14, 15), sought)],
+            equal(11, 0, GROUP, learn=True),
+            Step(12, learn=True),
+            Step(13, learn=True),
+        ],
+        Kind.ECHO: [
+            *from_peer(TTL_AND_ICMP, table),
+            # A word less and another more: the checksum changes the other way (RFC 1624).
+            Step(operand=~TTL_AND_ICMP & 0xFFFF, load=True),
+            Step(11, TTL_AND_ICMP, add=True, write=11, source="operand"),
+            Step(12, add=True),
+            Step(write=12, source="sum"),
+            equal(17, ECHO_REQUEST, load=True),
+            Step(18, add=True),
+            Step(write=18, source="sum"),
+            *put((17,), (ECHO_REPLY,)),
+            *put((3, 4, 5), MAC),
+            *([] if table else put((13, 14), IP)),
+        ],
+    }
 
 
-def service_programs(udp_port):
-    """What is done with UDP packets to this port, and with the answers."""
-    service = [*from_peer(TTL_AND_UDP), equal(18, udp_port), copy(17, 18), *put((17,), (udp_port,))]
+def service_programs(udp_port, table=False):
+    """What is done with UDP packets to this port, and with the answers; see :func:`programs4`."""
+    service = [*from_peer(TTL_AND_UDP, table), equal(18, udp_port), copy(17, 18), *put((17,), (udp_port,))]
     answer = [
         # Word 3 lends itself: its own content comes last.
         *put((3,), (~TTL_AND_UDP & 0xFFFF,)),
@@ -277,6 +322,7 @@ def service_programs(udp_port):
         Step(3, add=True),
         Step(write=12, source="sum"),
         *put((19, 20), (Operand.UDP_LENGTH, 0)),
-        *put((3, 4, 5, 13, 14), (*MAC, *IP)),
+        *put((3, 4, 5), MAC),
+        *([] if table else put((13, 14), IP)),
     ]
     return {Kind.SERVICE: service, Kind.ANSWER: answer}

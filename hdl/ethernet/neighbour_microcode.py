@@ -4,7 +4,8 @@ The layouts are those of RFC 8200 (IPv6), RFC 4443 (ICMPv6) and RFC 4861 (neighb
 what changes in the packet (RFC 1624), so a wrong one is as wrong in the answer.
 """
 
-from .arp_icmp_microcode import GROUP, MAC, Kind, Operand, Step, copy, equal, put
+from ..wire.vlan import TPID
+from .arp_icmp_microcode import GROUP, MAC, TAG, Kind, Operand, Step, copy, equal, put
 
 __all__ = ["PROGRAMS6"]
 
@@ -66,6 +67,7 @@ GROUP_OF_NODES = (0xFF02, 0, 0, 0, 0, 1, Operand.SOUGHT_LAST, Operand(Operand.SO
 
 PROGRAMS6 = {
     Kind.ASK6: [
+        *put(TAG, (TPID, Operand.VLAN)),
         *put((0, 1, 2), (0x3333, *GROUP_OF_NODES[6:])),
         *put((3, 4, 5), MAC),
         *put((6, 7, 8, 9, 10, 30), (ETHERTYPE, VERSION, 0, BODY, DISCOVERY, 0)),

@@ -1,5 +1,6 @@
 """Rows of the table of GIDs in VLANs: connections of two adapters, and frames that scapy builds."""
 
+import errno
 import ipaddress
 
 import pytest
@@ -12,6 +13,8 @@ from scapy.packet import Raw
 from verbena.hdl.abi.gids import GidType
 from verbena.sim.devices import world
 from verbena.sim.pair import join
+from verbena.sw import control
+from verbena.sw.adapter import AdapterError
 from verbena.sw.cm.ip_header import address_text
 from verbena.sw.gids import OwnGid, mapped
 from verbena.sw.verbs import cm_enums as ce
@@ -35,6 +38,10 @@ def own_rows(number):
     }
 
 
+def address_of(gid):
+    return ipaddress.ip_address(address_text(gid))
+
+
 @pytest.fixture
 def in_vlans():
     """Adapters whose tables have these rows for a while."""
@@ -45,10 +52,8 @@ def in_vlans():
             adapter.gids[index] = row
         adapter.control.write_gids(adapter.gids)
         for other, end in enumerate(ends, 1):
-            for gid in (row.gid for row in own_rows(other).values()):
-                adapter.port._neighbours[gid if gid >> 32 != 0xFFFF else gid & 0xFFFFFFFF] = (
-                    end.context._adapter.port.mac
-                )
+            for row in own_rows(other).values():
+                adapter.port._neighbours[int(address_of(row.gid))] = end.context._adapter.port.mac
     yield ends
     for end, adapter in zip(ends, adapters):
         end.close()
@@ -71,6 +76,24 @@ def test_connection(in_vlans, index):
         send(a, READ, [sge(a, 8192, length)], remote=(b, 5000))
         assert [wc.status for wc in completion(a.cq, 2)] == [0, 0]
         assert a.mr.read(length, 8192) == target[5000 : 5000 + length]
+
+
+@pytest.mark.every_width
+def test_neighbours_are_found(in_vlans, monkeypatch):
+    """By ARP and neighbour discovery in the VLAN of the address that is asked from; in another one nobody answers."""
+    monkeypatch.setattr(control, "ARP_QUIET", 10_000)
+    for near, far in ((0, 1), (1, 0)):
+        mine, others = (in_vlans[n].context._adapter for n in (near, far))
+        for row in own_rows(far + 1).values():
+            mine.port._neighbours.pop(int(address_of(row.gid)), None)
+        for index, row in own_rows(far + 1).items():
+            before = others.control.counters("arp_replies")["arp_replies"]
+            assert mine.control.resolve_gid(row.gid, index) == others.port.mac
+            assert others.control.counters("arp_replies")["arp_replies"] == before + 1
+        for index, other in ((SIX, FOUR), (FOUR, SIX), (0, FOUR), (1, SIX)):
+            with pytest.raises(AdapterError) as caught:
+                mine.control.resolve_gid(own_rows(far + 1)[other].gid, index)
+            assert caught.value.errno == errno.EHOSTUNREACH
 
 
 @pytest.mark.every_width

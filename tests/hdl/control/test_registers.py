@@ -161,7 +161,7 @@ def test_a_table_of_gids_is_written():
         await ctx.tick().repeat(5)
 
     async def listen(ctx):
-        signals = (dut.gid_en, dut.gid, dut.neighbour_ask6, dut.neighbour_gid, dut.neighbour_row)
+        signals = (dut.gid_en, dut.gid, dut.neighbour_ask, dut.neighbour_gid, dut.neighbour_row)
         async for _, _, en, item, asks, sought, row in ctx.tick().sample(*signals):
             if en:
                 seen.append((item.index, item.word, item.data))

@@ -1,13 +1,14 @@
 """A station on its wire: frames in, frames out, for the tests of ARP, neighbour discovery and ICMP."""
 
-from ether_frames import IP_ADDRESS, MAC, PEER_IP, PEER_MAC, beats, frames_of, ip_text, mac_text
-from scapy.layers.l2 import ARP, Ether
+import ipaddress
+
+from ether_frames import IP_ADDRESS, MAC, PEER_IP, beats, frames_of
 from streams import collect, make_rng, pause, shared, simulate
+from verbena.hdl.abi.gids import GID_COUNT, GID_ROW, GID_WORDS, GidType
 from verbena.hdl.ethernet.arp_icmp import ArpIcmp
 
-__all__ = ["BROADCAST", "COUNTERS", "LONGEST", "REST", "SILENT", "Bench", "arp", "arp_answer"]
+__all__ = ["COUNTERS", "LONGEST", "REST", "SILENT", "Bench", "number", "upper_case"]
 
-BROADCAST = 0xFFFFFFFFFFFF
 COUNTERS = ("arp_replies", "echo_replies", "drop_station")
 LONGEST = 400
 """More cycles than the station is busy with a small frame."""
@@ -17,19 +18,10 @@ REST = "rest"
 """In a script: until an answer has gone out, or none can come any more."""
 
 
-def arp(operation=1, *, to=BROADCAST, sender=(PEER_MAC, PEER_IP), target=(0, IP_ADDRESS), **fields):
-    return Ether(dst=mac_text(to), src=mac_text(sender[0]), type=0x806) / ARP(
-        op=operation,
-        hwsrc=mac_text(sender[0]),
-        psrc=ip_text(sender[1]),
-        hwdst=mac_text(target[0]),
-        pdst=ip_text(target[1]),
-        **fields,
-    )
-
-
-def arp_answer(sender=(PEER_MAC, PEER_IP)):
-    return bytes(arp(2, to=sender[0], sender=(MAC, IP_ADDRESS), target=sender))
+def number(text):
+    """The GID, of an IPv6 or an IPv4 address."""
+    address = ipaddress.ip_address(text)
+    return int(address) if address.version == 6 else 0xFFFF << 32 | int(address)
 
 
 class Bench:
@@ -52,7 +44,7 @@ class Bench:
         items = []
 
         async def sender(ctx):
-            for name, value in {"mac": MAC, "ip": IP_ADDRESS, "enable": self.enable, "neighbour_ip": PEER_IP}.items():
+            for name, value in {"mac": MAC, "ip": IP_ADDRESS, "enable": self.enable}.items():
                 ctx.set(getattr(dut, name), value)
             for action in script:
                 if callable(action):
@@ -94,11 +86,75 @@ class Bench:
         return [frame for frame, _ in frames]
 
     def ask(self, ip=PEER_IP):
+        """Without a table."""
+
         def action(ctx):
             ctx.set(self.dut.neighbour_ip, ip)
             ctx.set(self.dut.neighbour_ask, 1)
 
         return action
 
+    def ask_from(self, row, address):
+        """With a table, from the address in a row; for a text of either version."""
+
+        def action(ctx):
+            ctx.set(self.dut.neighbour_gid, number(address))
+            ctx.set(self.dut.neighbour_row, row)
+            ctx.set(self.dut.neighbour_ask, 1)
+
+        return action
+
+    def table(self, rows):
+        """A script that fills the table: ``rows`` are ``(address, type, vlan)`` by their index; a type of None: the row
+        is not valid.
+        """
+
+        def write(item):
+            def action(ctx):
+                ctx.set(self.dut.gid, item)
+                ctx.set(self.dut.gid_en, 1)
+
+            return action
+
+        def end(ctx):
+            ctx.set(self.dut.gid_en, 0)
+
+        script = []
+        for index in range(GID_COUNT):
+            text, kind, vlan = rows.get(index, ("::", None, 0))
+            gid = number(text)
+            fields = {"gid_low": gid & (1 << 64) - 1, "gid_high": gid >> 64, "tagged": vlan != 0, "vlan": vlan}
+            row = GID_ROW.words(**fields, type=GidType.ROCE_V2_IPV6 if kind is None else kind, valid=kind is not None)
+            script += [write({"index": index, "word": word, "data": row[word]}) for word in range(GID_WORDS)]
+        return [*script, end]
+
     def counted(self, **counts):
         return self.counts == dict.fromkeys(COUNTERS, 0) | counts
+
+
+async def upper_case(ctx, dut, sizes, seen):
+    """A service: makes small letters large, and answers with as many bytes as ``sizes`` has for the request."""
+    service = dut.service
+    for size in sizes:
+        while not (await ctx.tick().sample(service.start))[-1]:
+            pass
+
+        async def read(place):
+            ctx.set(service.place, place)
+            await ctx.tick().repeat(3)
+            return ctx.get(service.r_data)
+
+        length = await read(8) - 28
+        payload = b""
+        for place in range(21, 21 + (length + 1) // 2):
+            value = await read(place)
+            payload += value.to_bytes(2, "big")
+            ctx.set(service.w_data, value & 0xDFDF)
+            ctx.set(service.w_en, 1)
+            await ctx.tick()
+            ctx.set(service.w_en, 0)
+        seen.append((await read(15) << 16 | await read(16), payload[:length]))
+        ctx.set(service.size, size)
+        ctx.set(service.done, 1)
+        await ctx.tick()
+        ctx.set(service.done, 0)

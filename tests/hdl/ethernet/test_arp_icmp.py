@@ -2,59 +2,14 @@
 
 import pytest
 from ether_frames import IP_ADDRESS, MAC, PEER_IP, PEER_MAC, beats, ip_text, mac_text, padded
-from scapy.layers.inet import ICMP, IP, UDP
+from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Raw
-from station_bench import BROADCAST, LONGEST, REST, Bench, arp, arp_answer
+from station_bench import LONGEST, REST, Bench, upper_case
+from station_frames import BROADCAST, arp, arp_answer, echo, echo_answer, internet_sum, plain, udp
 from verbena.hdl.ethernet.arp_icmp import ArpIcmp
 
 WIDTHS = [64, 128, 256, 512]
-
-
-def echo(payload=b"", *, to=MAC, ip=None, icmp=None):
-    """An echo request; ``ip`` and ``icmp`` are fields of their headers."""
-    return (
-        Ether(dst=mac_text(to), src=mac_text(PEER_MAC), type=0x800)
-        / IP(**{"src": ip_text(PEER_IP), "dst": ip_text(IP_ADDRESS), "ttl": 9, "id": 0x1234, **(ip or {})})
-        / ICMP(**{"type": 8, "id": 0xBEEF, "seq": 7, **(icmp or {})})
-        / Raw(payload)
-    )
-
-
-def echo_answer(request):
-    """What scapy makes of the request: addresses turned, TTL 64, checksums anew."""
-    request = Ether(bytes(request))
-    return bytes(
-        Ether(dst=request.src, src=request.dst, type=0x800)
-        / IP(
-            src=request[IP].dst,
-            dst=request[IP].src,
-            ttl=64,
-            tos=request[IP].tos,
-            id=request[IP].id,
-            flags=request[IP].flags,
-        )
-        / ICMP(type=0, id=request[ICMP].id, seq=request[ICMP].seq)
-        / Raw(bytes(request[ICMP].payload)[: request[IP].len - 28])
-    )
-
-
-def plain(frame):
-    """The frame with zeros for a checksum of all ones, which says the same."""
-    frame = bytearray(frame)
-    for at in (24, 36):
-        if frame[12:14] == b"\x08\x00" and frame[at : at + 2] == b"\xff\xff":
-            frame[at : at + 2] = b"\0\0"
-    return bytes(frame)
-
-
-def internet_sum(data):
-    """As a receiver has it (RFC 1071): all ones is right."""
-    data += bytes(len(data) % 2)
-    total = sum(int.from_bytes(data[n : n + 2], "big") for n in range(0, len(data), 2))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -337,43 +292,6 @@ def test_question_in_the_middle_of_a_frame_that_stops():
 
     frames = bench.run([half(True), none, bench.ask(), REST, half(False), none, REST, frame])
     assert frames == [bytes(arp(sender=(MAC, IP_ADDRESS), target=(0, PEER_IP))), arp_answer()]
-
-
-def udp(payload, *, port=1234, ip=None, **fields):
-    return (
-        Ether(dst=mac_text(MAC), src=mac_text(PEER_MAC), type=0x800)
-        / IP(**{"src": ip_text(PEER_IP), "dst": ip_text(IP_ADDRESS), "ttl": 7, "id": 5} | (ip or {}))
-        / UDP(sport=4660, dport=port, **fields)
-        / Raw(payload)
-    )
-
-
-async def upper_case(ctx, dut, sizes, seen):
-    """A service: makes small letters large, and answers with as many bytes as ``sizes`` has for the request."""
-    service = dut.service
-    for size in sizes:
-        while not (await ctx.tick().sample(service.start))[-1]:
-            pass
-
-        async def read(place):
-            ctx.set(service.place, place)
-            await ctx.tick().repeat(3)
-            return ctx.get(service.r_data)
-
-        length = await read(8) - 28
-        payload = b""
-        for place in range(21, 21 + (length + 1) // 2):
-            value = await read(place)
-            payload += value.to_bytes(2, "big")
-            ctx.set(service.w_data, value & 0xDFDF)
-            ctx.set(service.w_en, 1)
-            await ctx.tick()
-            ctx.set(service.w_en, 0)
-        seen.append((await read(15) << 16 | await read(16), payload[:length]))
-        ctx.set(service.size, size)
-        ctx.set(service.done, 1)
-        await ctx.tick()
-        ctx.set(service.done, 0)
 
 
 @pytest.mark.parametrize("width", WIDTHS)

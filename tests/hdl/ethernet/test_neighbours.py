@@ -3,85 +3,35 @@
 import ipaddress
 
 import pytest
-from ether_frames import MAC, PEER_MAC, mac_text, padded
+from ether_frames import IP_ADDRESS, MAC, PEER_IP, PEER_MAC, ip_text, mac_text, padded
 from scapy.layers.inet6 import (
     ICMPv6EchoReply,
     ICMPv6EchoRequest,
     ICMPv6ND_NA,
     ICMPv6ND_NS,
-    ICMPv6NDOptDstLLAddr,
-    ICMPv6NDOptSrcLLAddr,
     ICMPv6Unknown,
     IPv6,
-    in6_getnsma,
-    in6_getnsmac,
 )
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
-from station_bench import COUNTERS, REST, Bench, arp, arp_answer
-from verbena.hdl.abi.gids import GID_ROW, GID_WORDS, GidType
+from station_bench import COUNTERS, REST, Bench, number
+from station_frames import PEER, advertisement, arp, arp_answer, solicitation
+from verbena.hdl.abi.gids import GidType
 
 WIDTHS = [64, 128, 256, 512]
 
 
-def number(text):
-    return int(ipaddress.IPv6Address(text))
-
-
-PEER = "fe80::a5:5afe:1"
 OWN = {1: "fe80::200:ff:fe00:1", 4: "fd00::1234:5678:9abc", 15: "2001:db8::feed"}
 OF_ROCE_V1 = {15}
 OTHERS = {0: ("::ffff:10.0.0.1", GidType.ROCE_V2_IPV4), 7: ("fd00::77", None)}
 """An IPv4 address, and a row that is not valid."""
 
 
-def rows():
-    kinds = {index: GidType.ROCE_V1 if index in OF_ROCE_V1 else GidType.ROCE_V2_IPV6 for index in OWN}
-    table = {index: (text, kinds[index]) for index, text in OWN.items()} | OTHERS
-    for index in range(16):
-        text, kind = table.get(index, ("::", None))
-        gid = number(text)
-        fields = {"gid_low": gid & (1 << 64) - 1, "gid_high": gid >> 64}
-        row = GID_ROW.words(**fields, type=GidType.ROCE_V2_IPV6 if kind is None else kind, valid=kind is not None)
-        yield from ({"index": index, "word": word, "data": row[word]} for word in range(GID_WORDS))
-
-
 def table(bench):
     """A script that fills the table."""
-
-    def write(item):
-        def action(ctx):
-            ctx.set(bench.dut.gid, item)
-            ctx.set(bench.dut.gid_en, 1)
-
-        return action
-
-    def end(ctx):
-        ctx.set(bench.dut.gid_en, 0)
-        ctx.set(bench.dut.neighbour_ask6, 0)
-
-    return [*map(write, rows()), end]
-
-
-def solicitation(target, *, to=None, source=PEER, sender=PEER_MAC, **fields):
-    ip = IPv6(src=source, dst=to or _group(target), hlim=255, **fields)
-    ns = ICMPv6ND_NS(tgt=target) / ICMPv6NDOptSrcLLAddr(lladdr=mac_text(sender))
-    mac = in6_getnsmac(_packed(_group(target))) if to is None else mac_text(MAC)
-    return Ether(dst=mac, src=mac_text(sender)) / ip / ns
-
-
-def _packed(text):
-    return ipaddress.IPv6Address(text).packed
-
-
-def _group(target):
-    return str(ipaddress.IPv6Address(in6_getnsma(_packed(target))))
-
-
-def advertisement(target, *, to=PEER, mac=MAC, receiver=PEER_MAC, **fields):
-    na = ICMPv6ND_NA(tgt=target, R=0, S=1, O=1) / ICMPv6NDOptDstLLAddr(lladdr=mac_text(mac))
-    ip = IPv6(src=target, dst=to, hlim=255, **fields)
-    return bytes(Ether(dst=mac_text(receiver), src=mac_text(mac)) / ip / na)
+    kinds = {index: GidType.ROCE_V1 if index in OF_ROCE_V1 else GidType.ROCE_V2_IPV6 for index in OWN}
+    rows = {index: (text, kinds[index], 0) for index, text in OWN.items()}
+    return bench.table(rows | {index: (*row, 0) for index, row in OTHERS.items()})
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -140,18 +90,6 @@ def test_echo(width):
     assert bench.counted(echo_replies=len(expected))
 
 
-def ask6(bench, gid, row):
-    def action(ctx):
-        ctx.set(bench.dut.neighbour_gid, number(gid))
-        ctx.set(bench.dut.neighbour_row, row)
-        ctx.set(bench.dut.neighbour_ask6, 1)
-
-    def end(ctx):
-        ctx.set(bench.dut.neighbour_ask6, 0)
-
-    return [action, end]
-
-
 def asked(gid, row):
     frame = solicitation(gid, source=OWN[row], sender=MAC)
     return bytes(frame)
@@ -162,7 +100,7 @@ def asked(gid, row):
 def test_asking(width, gid):
     bench = Bench(width, ipv6=True)
     answer = advertisement(gid, to=OWN[4], mac=PEER_MAC, receiver=MAC)
-    assert bench.run([*table(bench), *ask6(bench, gid, 4), REST, answer]) == [asked(gid, 4)]
+    assert bench.run([*table(bench), bench.ask_from(4, gid), REST, answer]) == [asked(gid, 4)]
     assert bench.neighbour == PEER_MAC
 
 
@@ -175,27 +113,27 @@ def test_answers_that_do_not_count():
     bad.append(good[:21] + b"\xfe" + good[22:])
     bad.append(bytes(Ether(good[:14]) / IPv6(src=PEER, dst=OWN[1], hlim=255) / ICMPv6ND_NA(tgt=PEER)))
     bad.append(advertisement(PEER, to=OWN[1], mac=0x333300000001, receiver=MAC))
-    script = [*table(bench), good, REST, *ask6(bench, PEER, 1), REST]
+    script = [*table(bench), good, REST, bench.ask_from(1, PEER), REST]
     for frame in bad:
         script += [padded(frame), REST]
     assert bench.run(script) == [asked(PEER, 1)]
     assert bench.neighbour is None
-    assert bench.run([*table(bench), *ask6(bench, PEER, 1), REST, good, REST, *ask6(bench, OWN[4], 1)])[-1] == asked(
-        OWN[4], 1
-    )
+    assert bench.run([*table(bench), bench.ask_from(1, PEER), REST, good, REST, bench.ask_from(1, OWN[4])])[
+        -1
+    ] == asked(OWN[4], 1)
     assert bench.neighbour is None
 
 
 def test_one_address_at_a_time():
     """An ARP reply does not answer a solicitation, and the other way round."""
     bench = Bench(ipv6=True)
-    reply = padded(arp(2, to=MAC, target=(MAC, 0x0A000001)))
+    reply, four = padded(arp(2, to=MAC, target=(MAC, IP_ADDRESS))), ip_text(PEER_IP)
     answer = advertisement(PEER, to=OWN[1], mac=PEER_MAC, receiver=MAC)
-    bench.run([*table(bench), *ask6(bench, PEER, 1), REST, reply])
+    bench.run([*table(bench), bench.ask_from(1, PEER), REST, reply])
     assert bench.neighbour is None
-    bench.run([*table(bench), bench.ask(), REST, answer])
+    bench.run([*table(bench), bench.ask_from(0, four), REST, answer])
     assert bench.neighbour is None
-    bench.run([*table(bench), bench.ask(), REST, reply])
+    bench.run([*table(bench), bench.ask_from(0, four), REST, reply])
     assert bench.neighbour == PEER_MAC
 
 
