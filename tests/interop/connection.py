@@ -133,6 +133,8 @@ class Connection:
         Of the far queue pairs.
     network : str
         IPv4, or IPv6: then the link-local addresses.
+    gids : dict, optional
+        Indices of other addresses, of both sides.
     here, there : dict
         Attributes of the adapter's queue pairs and of the guest's.
     """
@@ -151,11 +153,13 @@ class Connection:
         rights=15,
         access=14,
         network="IPv4",
+        gids=None,
         here=PATIENT,
         there=UNHURRIED,
     ):
         self.bench = bench
         options = {"qps": qps, "depth": depth, "sge": sge}
+        gids = gids or GID_INDICES[network]
         peers = [(ADAPTER, bench.here, here), (GUEST, bench.there, there)]
         if role == RESPONDER:
             peers.reverse()
@@ -165,7 +169,7 @@ class Connection:
                 peer,
                 seed,
                 size,
-                options | {"gid_index": GID_INDICES[network][name]} | ({"access": rights} if seed == 2 else {}),
+                options | {"gid_index": gids[name]} | ({"access": rights} if seed == 2 else {}),
             )
             for seed, (name, peer, _) in enumerate(peers, 1)
         ]

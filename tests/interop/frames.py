@@ -11,6 +11,7 @@ ADAPTER, GUEST = "adapter", "guest"
 CORRUPTED = "corrupted"
 """Interface of frames whose bits were flipped, as they were delivered."""
 
+UDP = 17
 ROCE_PORT = 4791
 READ_REQUEST = 0x0C
 RESPONSES = range(0x0D, 0x13)
@@ -19,9 +20,15 @@ RESPONSES = range(0x0D, 0x13)
 
 def roce_offset(frame):
     """Where the BTH of a RoCEv2 frame begins, or None if it is none."""
-    kind = frame[12:14]
-    udp = 34 if kind == b"\x08\x00" and frame[23] == 17 else 54 if kind == b"\x86\xdd" and frame[20] == 17 else None
-    if udp is None or len(frame) < udp + 24 or int.from_bytes(frame[udp + 2 : udp + 4], "big") != ROCE_PORT:
+    tag = 4 if frame[12:14] == b"\x81\x00" else 0
+    kind, ip = frame[12 + tag : 14 + tag], 14 + tag
+    if kind == b"\x08\x00" and frame[ip + 9] == UDP:
+        udp = ip + 20
+    elif kind == b"\x86\xdd" and frame[ip + 6] == UDP:
+        udp = ip + 40
+    else:
+        return None
+    if len(frame) < udp + 24 or int.from_bytes(frame[udp + 2 : udp + 4], "big") != ROCE_PORT:
         return None
     return udp + 8
 

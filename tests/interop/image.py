@@ -38,7 +38,7 @@ PRUNED = re.compile(
 )
 
 MODULES = (
-    *("virtio_pci", "virtio_net", "virtio_console"),
+    *("virtio_pci", "virtio_net", "virtio_console", "8021q"),
     *("crc32_generic", "ib_uverbs", "rdma_ucm", "ib_umad", "rdma_rxe"),
 )
 """rdma_rxe asks for its checksum by a name that no dependency tells."""

@@ -1,6 +1,6 @@
 """The cases, in groups that share one guest and one device."""
 
-from . import addresses, bridge, connections, faults, keys, networks, raw_packets, refusals, tools, transfers
+from . import addresses, bridge, connections, faults, keys, networks, raw_packets, refusals, tools, transfers, vlans
 
 __all__ = ["ADAPTER_CASES", "NODE_CASES", "groups"]
 
@@ -20,5 +20,5 @@ NODE_CASES = "|".join(
 
 def groups(seed):
     """Lists of cases by the name of their group; ``seed`` decides what random faults do."""
-    families = (addresses, raw_packets, bridge, transfers, networks, refusals, keys, faults, tools, connections)
+    families = (addresses, raw_packets, bridge, transfers, networks, vlans, refusals, keys, faults, tools, connections)
     return {name: cases for family in families for name, cases in family.groups(seed).items()}
