@@ -15,6 +15,7 @@ import threading
 import warnings
 from typing import Protocol, runtime_checkable
 
+from .errors import AdapterError
 from .gids import port_gids
 
 __all__ = ["GonePort", "Port", "addresses", "glass_on", "has_port", "mac_of", "open_port", "port_names", "provide"]
@@ -107,7 +108,7 @@ class Port(Protocol):
 
 class GonePort:
     """What a driver has in the place of a port that it has given up: a device that is gone. Time and memory are those
-    of ``port``.
+    of ``port``. It takes what is said, reads as 0, and gives nothing new: ``AdapterError`` (ENODEV).
     """
 
     gone = True
@@ -126,6 +127,15 @@ class GonePort:
 
     def unwatch(self, watch):
         pass
+
+    def watch(self, address, length):
+        raise self._error()
+
+    def resolve(self, address):
+        raise self._error()
+
+    def _error(self):
+        return AdapterError(errno.ENODEV, f"device {self.name!r} has been given up")
 
 
 _lock = threading.RLock()

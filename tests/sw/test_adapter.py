@@ -581,3 +581,12 @@ def test_an_answer_is_waited_for_no_longer_than_wanted(fake, adapter, timeout_ms
     assert f"for {timeout_ms} ms" in refused(errno.ETIMEDOUT, adapter.control.resolve, 0xC0A80001, timeout_ms)
     assert fake.now == 2_000 * timeout_ms
     assert len(fake.rung(NEIGHBOUR_IP)) == tries
+
+
+def test_what_is_closed_gives_nothing_new(fake, adapter):
+    """Neither does it say anything: there may be a successor."""
+    adapter.close()
+    fake.writes.clear()
+    for ask in (lambda: adapter.port.watch(0, 64), lambda: adapter.control.resolve(0x0A000001)):
+        assert "'fake0' has been given up" in refused(errno.ENODEV, ask)
+    assert fake.writes == []
