@@ -80,7 +80,7 @@ pages: $(READY) ## Have a headless Chromium open the pages of `verbena trace`
 	@command -v chromium >/dev/null || { echo "chromium is missing: sudo apt install chromium" >&2; exit 1; }
 	$(BIN)/python -m pytest -q tests/browser
 
-formal: $(READY) ## Prove properties of the PSN and ACK logic with an SMT solver (takes 5 to 10 minutes)
+formal: $(READY) ## Prove properties of blocks with an SMT solver (takes 10 to 15 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/formal
 
 # Many points on all cores, or on a Dask cluster (SCHEDULER=tcp://HOST:PORT); the folder gets sweep.csv.
