@@ -76,11 +76,12 @@ def main(argv=None):
                 print(f"{item.group}, row {len(rows) + 1} of {len(items)}", file=sys.stderr, flush=True)
             progress.update(task, description=item.text, completed=len(rows))
 
+        args.output.parent.mkdir(parents=True, exist_ok=True)
         for row in run(items, args.data_width, args.memory_latency, begin):
             rows.append(row)
-    rows.sort(key=lambda row: GROUPS.index(row["group"]))
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(json.dumps(rows, indent=1) + "\n")
+            rows.sort(key=lambda row: GROUPS.index(row["group"]))
+            # All of them take an hour: what is there stays, whatever happens to the next one.
+            args.output.write_text(json.dumps(rows, indent=1) + "\n")
     picture = args.output.with_suffix(".png")
     draw(rows, picture)
     show(rows, console)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from verbena.sim.bench import __main__ as command
 from verbena.sim.bench.__main__ import main
 from verbena.sim.bench.goals import judged
 from verbena.sim.bench.picture import draw
@@ -59,12 +60,25 @@ def test_wrong_arguments(arguments, capsys):
     assert arguments[1] in capsys.readouterr().err
 
 
+def test_what_was_measured_stays(tmp_path, monkeypatch):
+    def run(*_):
+        yield judged(ROW)
+        raise RuntimeError
+
+    monkeypatch.setattr(command, "run", run)
+    with pytest.raises(RuntimeError):
+        main(["--output", str(tmp_path / "new" / "out.json")])
+    assert json.loads((tmp_path / "new" / "out.json").read_text()) == [judged(ROW)]
+
+
 @pytest.mark.slow
 @pytest.mark.verilator
 def test_one_group(tmp_path):
     out = tmp_path / "out.json"
-    command = [sys.executable, "-m", "verbena.sim.bench", "--only", "different words", "--output", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    arguments = ["--only", "different words", "--output", str(out)]
+    done = subprocess.run(
+        [sys.executable, "-m", "verbena.sim.bench", *arguments], capture_output=True, text=True, check=True
+    )
     rows = json.loads(out.read_text())
     assert [(row["op"], row["qps"], row["aim"]) for row in rows] == [
         ("READ", 16, 12.6),
