@@ -75,8 +75,9 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
 * **Multicast**: `QP.attach_mcast` and `detach_mcast` are ibv_attach_mcast and ibv_detach_mcast, which pyverbs does not
   have. An `AH` to the GID of a group, and QP 0xffffff, send to it. What an adapter sends does not come back to its own
   QPs. They tell the network nothing; `CMID.join_multicast` tells switches and routers by IGMPv3 or MLDv2, twice within
-  a second, through a raw packet queue that the driver makes with the first report, and tells nobody on a device without
-  such queues. Queries of switches and routers are not answered. Of IPv6 groups Linux' rdma_cm refuses those of RoCEv2.
+  a second and then every 100 seconds in which the program calls the driver, through a raw packet queue that the driver
+  makes with the first report, and tells nobody on a device without such queues. Queries of switches and routers are not
+  answered. Of IPv6 groups Linux' rdma_cm refuses those of RoCEv2.
 * **Keys that work requests change**, on devices that can (IBV_DEVICE_MEM_WINDOW, IBV_DEVICE_MEM_MGT_EXTENSIONS;
   simulated ones do): `MW` of type 1 with `QP.bind_mw`, and of type 2 (IBV_DEVICE_MEM_WINDOW_TYPE_2B) with
   `SendWR.set_bind_wr` or `QPEx.wr_bind_mw`; and fast registration, which pyverbs does not have, as the kernel has it

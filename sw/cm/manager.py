@@ -206,6 +206,8 @@ class Manager:
         for each in self._timed():
             if each.deadline is not None and each.deadline <= now:
                 each.expire()
+        for each in self._memberships.values():
+            each.remind()
         self.connections = {own: each for own, each in self.connections.items() if self._is_kept(each)}
         self._inquiries = {number: each for number, each in self._inquiries.items() if each.open}
         self._questions = {key: each for key, each in self._questions.items() if each.open}

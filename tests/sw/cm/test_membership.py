@@ -51,6 +51,28 @@ def test_the_first_who_joins_and_the_last_who_leaves(wire, side, index, group, r
     assert not side.manager._memberships
 
 
+@pytest.mark.parametrize(("index", "group", "source"), [(0, GROUP, NEAR), (1, GROUP6, 0)])
+def test_a_member_is_told_of_now_and_then(wire, side, index, group, source):
+    """Every 100 seconds, as long as it is one; but nobody waits for that."""
+    vector = AddressVector(index, group)
+    side.manager.join(vector)
+    while wire.next():
+        pass
+    reports(side)
+    for after, told in ((99_999, 0), (1, 1), (99_999, 0), (200_000, 1)):
+        wire.now += after
+        side.manager.work()
+        assert [frame[0] for frame in reports(side)] == [report(source, group, True, stays=True)] * told
+        assert side.manager.due is None
+    side.manager.leave(vector)
+    while wire.next():
+        pass
+    reports(side)
+    wire.now += 100_000
+    side.manager.work()
+    assert reports(side) == []
+
+
 def test_who_joins_again_at_once(wire, side):
     """What is repeated is what holds now."""
     vector = AddressVector(0, GROUP)

@@ -15,6 +15,8 @@ from verbena.sw.groups import group_mac
 OWN, GROUP = "10.0.0.1", "239.1.2.3"
 OWN6, GROUP6 = str(IPv6Address(link_local(0x020000000001))), "ff0e::1:2:3"
 
+KINDS = pytest.mark.parametrize(("kind", "joins", "stays"), [(4, True, False), (3, False, False), (2, True, True)])
+
 
 def number(text):
     return int(IPv6Address(text)) if ":" in text else mapped(int(IPv4Address(text)))
@@ -30,28 +32,28 @@ def test_routers():
     assert (group_mac(ROUTERS), group_mac(ROUTERS6)) == (0x01005E000016, 0x333300000016)
 
 
-@pytest.mark.parametrize("joins", [True, False])
-def test_igmp(joins):
-    raw = report(number(OWN), number(GROUP), joins)
+@KINDS
+def test_igmp(kind, joins, stays):
+    raw = report(number(OWN), number(GROUP), joins, stays)
     packet = IP(raw)
     assert (packet.src, packet.dst, packet.ttl, packet.proto, packet.len) == (OWN, "224.0.0.22", 1, 2, len(raw))
     assert [type(option) for option in packet.options] == [IPOption_Router_Alert]
     assert (packet[IGMPv3_MR].type, packet[IGMPv3_MR].numgrp) == (0x22, 1)
     (record,) = packet[IGMPv3_MR].records
-    assert (record.rtype, record.maddr, record.numsrc, record.auxdlen) == (4 if joins else 3, GROUP, 0, 0)
+    assert (record.rtype, record.maddr, record.numsrc, record.auxdlen) == (kind, GROUP, 0, 0)
     del packet[IP].chksum, packet[IGMPv3_MR].chksum
     assert bytes(packet) == raw
 
 
-@pytest.mark.parametrize("joins", [True, False])
-def test_mld(joins):
-    raw = report(number(OWN6), number(GROUP6), joins)
+@KINDS
+def test_mld(kind, joins, stays):
+    raw = report(number(OWN6), number(GROUP6), joins, stays)
     packet = IPv6(raw)
     assert (packet.src, packet.dst, packet.hlim, packet.plen) == (OWN6, "ff02::16", 1, len(raw) - 40)
     assert isinstance(packet[IPv6ExtHdrHopByHop].options[0], RouterAlert)
     assert packet[IPv6ExtHdrHopByHop].options[0].value == 0
     (record,) = packet[ICMPv6MLReport2].records
-    assert (record.rtype, record.dst, record.sources_number) == (4 if joins else 3, GROUP6, 0)
+    assert (record.rtype, record.dst, record.sources_number) == (kind, GROUP6, 0)
     del packet[ICMPv6MLReport2].cksum
     assert bytes(packet) == raw
 
