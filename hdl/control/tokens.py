@@ -28,7 +28,7 @@ SAVING = (
     ("requester",),
     ("sq_fetch", "rq_fetch"),
 )
-LOADING = (("responder", RECEIVER, "completer", "sq_fetch", "rq_fetch"), ("timers", "requester"))
+LOADING = (("responder", RECEIVER, "completer", "sq_fetch"), ("rq_fetch", "timers", "requester"))
 """Who hears of a token, step by step: in general, of SAVE, and of LOAD."""
 
 
@@ -44,8 +44,10 @@ class Tokens(wiring.Component):
     the QP is not ``sending``: no more READs are asked for. The prefetchers hear it when all others have come out. And
     the requester hears STOP first, and SAVE behind the completer, which may want a retry until then. The timers hear
     it, too, as long as the completer has what they watch.
-    LOAD goes those ways, too, but finds nothing of its QP there: so it is said to all at once, and to timers
-    and requester when it has come out at all ends. Nothing is sent before all is there.
+    LOAD goes those ways, too, but finds nothing of its QP there: so it is said to most at once, and to timers
+    and requester when it has come out at all ends. Nothing is sent before all is there. The prefetcher of receive WQEs
+    hears it then, too: there it waits for its words, which come behind the responder's, and until the responder has it
+    a packet of another QP may need that prefetcher, to set its ring to a WQE of a shared receive queue.
 
     While ``new``, nothing of an old life is on any path: RESET waits for nobody, and ``under_way`` tells whether tokens
     of it still are.

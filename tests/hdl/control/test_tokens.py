@@ -90,14 +90,14 @@ def test_save_comes_to_the_prefetchers_last_and_to_the_requester_twice(ends, sen
 
 
 @pytest.mark.parametrize("ends", [("responder", "read_atomic_responder"), ("read_atomic_responder", "responder")])
-def test_load_comes_to_requester_and_timers_last(ends):
+def test_load_comes_last_to_requester_timers_and_who_a_packet_before_it_may_need(ends):
     answers = [*(("responder", name) for name in ends), ("response_receiver", "response_receiver")]
     loads = {name: (name, QpAction.LOAD) for name in [*ALL, "timers"]}
     log = say([QpAction.LOAD, QpAction.ERROR], answers)
-    at_once = {loads[name] for name in ("responder", "response_receiver", "completer", "sq_fetch", "rq_fetch")}
+    at_once = {loads[name] for name in ("responder", "response_receiver", "completer", "sq_fetch")}
     over = log.index("over")
-    assert set(log[over - 2 : over]) == {loads["timers"], loads["requester"]}
-    assert set(log[: over - 2]) == {*at_once, *ends, "response_receiver"}
+    assert set(log[over - 3 : over]) == {loads["rq_fetch"], loads["timers"], loads["requester"]}
+    assert set(log[: over - 3]) == {*at_once, *ends, "response_receiver"}
     assert log[over + 1 :] == [*((name, QpAction.ERROR) for name in MOST), "over"]
 
 

@@ -52,6 +52,17 @@ def test_queue_pairs_give_their_state_away_and_get_it_back():
     assert len(report["by kind"]) == 7
 
 
+@pytest.mark.slow
+def test_more_queue_pairs_than_slots():
+    """They come and go all the time, also while a packet of another one looks for its receive of a shared queue."""
+    soak = Soak(28, 0.01, slots=4)
+    with soak.world:
+        while soak.done < 1200:
+            soak.step()
+        soak.drain()
+        assert sum(soak.report()["faults"].values()) > 100
+
+
 def test_command_line(capsys, tmp_path):
     assert run.main(["--seed", "3", "--operations", "12", "--pairs", "2", "--captures", str(tmp_path)]) == 0
     text = capsys.readouterr().out
