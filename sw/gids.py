@@ -2,12 +2,9 @@
 
 from typing import NamedTuple
 
-from verbena.hdl.abi.gids import GID_COUNT, GID_ROW, GidType
+from verbena.hdl.abi.gids import GID_COUNT, GID_ROW, MAPPED, GidType
 
 __all__ = ["PORT_ADDRESS", "OwnGid", "eui64", "gid_writes", "ipv4_of", "link_local", "mapped", "own_gids", "port_gids"]
-
-MAPPED = 0xFFFF
-"""Upper 96 bits of the GID of an IPv4 address (RFC 4291, 2.5.5.2)."""
 
 HALF = (1 << 64) - 1
 

@@ -4,9 +4,25 @@ from enum import IntEnum
 
 from .record import Field, Record
 
-__all__ = ["GID_COUNT", "GID_ROW", "GID_WORDS", "GROUP_MEMBER", "GROUP_MEMBERS", "MATCHED_WORDS", "GidType"]
+__all__ = [
+    "GID_COUNT",
+    "GID_ROW",
+    "GID_WORDS",
+    "GROUP_MEMBER",
+    "GROUP_MEMBERS",
+    "MAPPED",
+    "MATCHED_WORDS",
+    "TPID",
+    "GidType",
+]
 
 GID_COUNT = 16
+
+MAPPED = 0xFFFF
+"""Upper 96 bits of the GID of an IPv4 address (RFC 4291, 2.5.5.2): the lower 32 are the address."""
+
+TPID = 0x8100
+"""Ethertype of a frame with a tag (IEEE 802.1Q, 9.6)."""
 
 GID_ROW = Record(
     "gid_row",

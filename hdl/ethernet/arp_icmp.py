@@ -5,11 +5,11 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..abi.gids import MAPPED
 from ..stream.arbiter import pick
 from ..stream.packet import PacketBeat
 from ..stream.ram import Ram
 from ..stream.transfer import GID_INDEX_BITS, GidWrite
-from ..wire.headers import MAPPED
 from .arp_icmp_filter import TAG_BYTES, ArpIcmpFilter
 from .arp_icmp_microcode import MASKS, TAG, TAG_WORDS, Kind, Operand, instruction, programs4, service_programs
 from .neighbour_microcode import PROGRAMS6

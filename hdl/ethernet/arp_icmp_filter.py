@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..abi.gids import TPID
 from ..stream.packet import PacketBeat
-from ..wire.vlan import TPID
 
 __all__ = ["ArpIcmpFilter", "Seen"]
 

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from amaranth.lib import data
 
-from ..wire.vlan import TPID
+from ..abi.gids import TPID
 
 __all__ = [
     "GROUP",

@@ -4,7 +4,7 @@ The layouts are those of RFC 8200 (IPv6), RFC 4443 (ICMPv6) and RFC 4861 (neighb
 what changes in the packet (RFC 1624), so a wrong one is as wrong in the answer.
 """
 
-from ..wire.vlan import TPID
+from ..abi.gids import TPID
 from .arp_icmp_microcode import GROUP, MAC, TAG, Kind, Operand, Step, copy, equal, put
 
 __all__ = ["PROGRAMS6"]

@@ -6,12 +6,13 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..abi.gids import MAPPED
 from ..stream.backlog import Backlog
 from ..stream.packet import PacketBeat
 from ..stream.queue import PacketQueue
 from ..stream.transfer import LENGTH_BITS
 from .ethernet_header import EthernetStrip
-from .headers import ENCAPSULATIONS, HEADERS, MAPPED, NETWORKS, check_networks
+from .headers import ENCAPSULATIONS, HEADERS, NETWORKS, check_networks
 from .icrc import Icrc
 from .layout import RECEIVE_CARRIED, PacketMaps, wire_field
 from .opcodes import REFUSED, SUPPORTED

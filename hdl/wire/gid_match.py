@@ -8,10 +8,10 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..abi.gids import GID_COUNT, GID_ROW, MATCHED_WORDS
+from ..abi.gids import GID_COUNT, GID_ROW, MAPPED, MATCHED_WORDS
 from ..stream.transfer import GidWrite
 from .gid_row import NETWORK_TYPES
-from .headers import HEADERS, MAPPED
+from .headers import HEADERS
 from .layout import wire_field
 from .packet_header import ArrivedHeader
 

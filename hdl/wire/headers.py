@@ -11,7 +11,6 @@ __all__ = [
     "HEADERS",
     "IBA_TRANSPORT",
     "ICRC_BYTES",
-    "MAPPED",
     "MAX_PAYLOAD",
     "MULTICAST_QPN",
     "NETWORKS",
@@ -266,6 +265,3 @@ def check_networks(networks):
 
 MULTICAST_QPN = 0xFFFFFF
 """Destination of packets to a group (IBA 10.5)."""
-
-MAPPED = 0xFFFF
-"""Upper 96 bits of an IPv4-mapped GID (RFC 4291, 2.5.5.2): the lower 32 are the IPv4 address."""

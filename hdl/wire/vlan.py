@@ -4,12 +4,10 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..abi.gids import TPID
 from ..stream.packet import PacketBeat
 
-__all__ = ["TPID", "VlanInsert", "VlanStrip", "VlanTag"]
-
-TPID = 0x8100
-"""Ethertype of a tagged frame (IEEE 802.1Q, 9.6)."""
+__all__ = ["VlanInsert", "VlanStrip", "VlanTag"]
 
 AT, SIZE = 12, 4
 """Bytes of a frame in front of the tag, and of the tag."""
