@@ -4,6 +4,7 @@ import errno
 from dataclasses import replace
 
 import pytest
+from leftovers import queue_pairs_left
 from verbena.sw.tools import rping
 from verbena.sw.tools.endpoint import open_device
 from verbena.sw.tools.rping import Options, client, main, ping, server
@@ -167,7 +168,7 @@ def test_queue_pairs_that_are_brought_up_by_hand(contexts, who):
     )
     assert said == [f"server ping data: {ping(number, 5000)[:-1].decode()}" for number in range(3)]
     for context in contexts:
-        assert len(context._adapter.qps) == 1  # QP1
+        assert queue_pairs_left(context) == []
 
 
 def test_the_command_line_with_queue_pairs_of_ones_own(capsys):
