@@ -578,6 +578,8 @@ class Rnic(wiring.Component):
         m.d.comb += [
             registers.command_result.eq(commands.result),
             commands.completions_move.eq(self._completions.moves),
+            commands.completions_visible.eq(self._completions.visible),
+            self._completions.mark.eq(commands.completions_mark),
             registers.link.eq(self.link),
             self._port_state.link.eq(self.link),
             activity.busy.eq(

@@ -92,7 +92,10 @@ class Commands(wiring.Component):
         With ``swaps``: the directory of QPs is empty, as after a reset.
     completions_move : 1
         No completion waits to be written, or one is taken. RESET waits for so many such cycles that all completions of
-        the QP's old life, which could still be lost and reported, are out of the queues.
+        the QP's old life are out of the queues.
+    completions_mark, completions_visible : 1
+        Strobe; and from the next cycle on: what was taken before is in memory, or lost and reported within 8 cycles.
+        RESET waits for that, too.
     event : stream of ``Event``
         Asynchronous events, 16 deep.
     """
@@ -166,6 +169,8 @@ class Commands(wiring.Component):
                 "completer_error": In(stream.Signature(QpError)),
                 "completion_error": In(stream.Signature(QpError)),
                 "completions_move": In(1),
+                "completions_mark": Out(1),
+                "completions_visible": In(1, init=1),
                 "event": Out(stream.Signature(Event)),
             }
             | (swap if self.swaps else {})
@@ -277,6 +282,8 @@ class Commands(wiring.Component):
             quiet.begin.eq(qp.settle | handler.settle),
             quiet.moves.eq(self.completions_move),
             qp.settled.eq(quiet.over),
+            self.completions_mark.eq(qp.mark),
+            qp.visible.eq(self.completions_visible),
             handler.settled.eq(quiet.over),
             replies.clear.eq(qp.ask),
             qp.answered.eq(replies.done),

@@ -114,6 +114,9 @@ class CompletionWriter(wiring.Component):
         A QP has lost a completion. CQEs wait for whoever takes it.
     waits, moves : 1
         A completion waits; none does, or one is taken.
+    mark, visible : 1
+        Strobe; and from the cycle after it: what was taken before the strobe is in memory, or has been lost, which
+        ``error`` says 8 cycles later at the latest.
     idle : 1
         Nothing is to be written, to be answered or to be said.
     count_cqes, count_cq_overruns, count_cq_fetches : 1
@@ -152,6 +155,8 @@ class CompletionWriter(wiring.Component):
                 "error": Out(stream.Signature(QpError)),
                 "waits": Out(1),
                 "moves": Out(1),
+                "mark": In(1),
+                "visible": Out(1),
                 "idle": Out(1),
                 "count_cqes": Out(1),
                 "count_cq_overruns": Out(1),
@@ -471,6 +476,15 @@ class CompletionWriter(wiring.Component):
             notices.urgent.eq(answer.urgent),
             notices.failed.eq(failed),
         ]
+        # Writes are answered in their order: those not answered are counted, and from a mark on those before it.
+        flying, left = Signal(range(self.writes + 1)), Signal(range(self.writes + 1))
+        leaves = flights.i.valid & flights.i.ready
+        m.d.comb += self.visible.eq(left == 0)
+        m.d.sync += flying.eq(flying + leaves - comes)
+        with m.If(self.mark):
+            m.d.sync += left.eq(flying + leaves - comes)
+        with m.Elif(comes & ~self.visible):
+            m.d.sync += left.eq(left - 1)
         with m.If(notices.lost_said):
             m.d.sync += notices.lost.eq(0)
         with m.If(comes & answer.saves & failed):

@@ -8,6 +8,7 @@ from ends import SEND, SEND_IMM, End, completion, completions, connect, fill, qu
 from raw_peer import ACK, MTU, NAK_INVALID, RawPeer, reth
 from shared import SIZE, SLOT, Lone, ends_with, events, post, received
 from verbena.hdl.abi.cqe import Syndrome
+from verbena.sim.devices import world
 from verbena.sim.pair import join, start
 from verbena.sw.verbs.libibverbs_enums import ibv_event_type, ibv_qp_attr_mask, ibv_qp_state, ibv_qp_type, ibv_wc_status
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
@@ -267,6 +268,25 @@ def test_a_reset_while_a_packet_waits_for_its_receive():
         modify(lone.end.qp, S.IBV_QPS_RESET)
         quiet(lone.end.cq)
         assert lone.end.srq._queue.free in (0, 1)
+        assert len(go_on(lone, 2)) == 4
+
+
+def test_what_a_reset_completes_is_there_before_it_ends():
+    """However long a write to memory takes: nobody gets a completion of the life that is over."""
+    with Lone(max_wr=4) as lone:
+        fill(lone.other, 1)
+        for number in range(4):
+            post(lone.end, number, ENTRIES)
+        lone.send(SEND_FIRST, 0, MTU * b"a")
+        settle()
+        port = world().adapters[1]
+        port.set_memory(read_latency=128, write_latency=3000)
+        try:
+            modify(lone.end.qp, S.IBV_QPS_RESET)
+            assert lone.end.srq._queue.free == 1
+            quiet(lone.end.cq, 8000)
+        finally:
+            port.set_memory(read_latency=128, write_latency=32)
         assert len(go_on(lone, 2)) == 4
 
 

@@ -311,6 +311,43 @@ def test_rings(data_width):
     assert not world.events
 
 
+@pytest.mark.parametrize("data_width", [64, 512])
+def test_what_was_taken_before_a_mark_is_in_memory(data_width):
+    """However many follow; and without any it is at once."""
+    rng = make_rng()
+    world = World(shared(CompletionWriter, data_width, 4), rng, stall=rng.choice([0, 0.3]))
+    dut, sent, waited = world.dut, [], []
+
+    async def mark(ctx):
+        ctx.set(dut.mark, 1)
+        await ctx.tick()
+        ctx.set(dut.mark, 0)
+        cycles = 0
+        while not ctx.get(dut.visible):
+            await ctx.tick()
+            cycles += 1
+        return cycles
+
+    async def producer(ctx):
+        await world.configure(ctx, 0, 0x1000, 8)
+        for _ in range(60):
+            await send_all(ctx, dut.completion, [world.completion(0)])
+            sent.append(None)
+            await pause(ctx, rng, 0.2)
+        await world.quiet(ctx)
+        assert await mark(ctx) == 0
+
+    async def marker(ctx):
+        while len(sent) < 60:
+            before = len(sent)
+            waited.append(await mark(ctx))
+            assert len(world.visible) >= before
+            await ctx.tick().repeat(rng.randrange(1, 40))
+
+    world.run(producer, marker)
+    assert max(waited) > 1
+
+
 @pytest.mark.parametrize("log_size", [0, 2, 15])
 def test_indices_wrap(log_size):
     rng = make_rng()
