@@ -1,5 +1,7 @@
 """Ethernet frames that the driver sends itself."""
 
+from verbena.hdl.abi.gids import TPID
+
 from ..gids import ipv4_of
 from ..groups import group_mac
 from ..verbs.cq import CQ
@@ -14,7 +16,7 @@ __all__ = ["FramePort"]
 
 SLOTS, SLOT = 8, 256
 """Frames that can be under way, and bytes of each at most."""
-VLAN, IPV4, IPV6 = 0x8100, 0x0800, 0x86DD
+IPV4, IPV6 = 0x0800, 0x86DD
 
 
 class FramePort:
@@ -37,7 +39,7 @@ class FramePort:
         if not self._free:
             return False
         slot = self._free.pop()
-        tag = (VLAN, row.priority << 13 | row.vlan) if row.vlan else ()
+        tag = (TPID, row.priority << 13 | row.vlan) if row.vlan else ()
         kinds = *tag, IPV6 if ipv4_of(group) is None else IPV4
         macs = group_mac(group).to_bytes(6, "big") + self._context._adapter.port.mac.to_bytes(6, "big")
         frame = macs + b"".join(kind.to_bytes(2, "big") for kind in kinds) + packet
