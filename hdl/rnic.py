@@ -579,7 +579,6 @@ class Rnic(wiring.Component):
             registers.command_result.eq(commands.result),
             commands.completions_move.eq(self._completions.moves),
             commands.completions_visible.eq(self._completions.visible),
-            self._completions.mark.eq(commands.completions_mark),
             registers.link.eq(self.link),
             self._port_state.link.eq(self.link),
             activity.busy.eq(
@@ -713,6 +712,8 @@ class Rnic(wiring.Component):
             manager.base.eq(self._registers.qpc_base),
             manager.waits.eq(self._completions.waits),
             manager.moves.eq(self._completions.moves),
+            manager.visible.eq(self._completions.visible),
+            self._completions.mark.eq(manager.mark | commands.completions_mark),
             manager.serving.eq(self._read_atomic_responder.serving),
             manager.timer.eq(send.left),
             manager.room.eq(send.room),

@@ -90,12 +90,9 @@ class Commands(wiring.Component):
         With ``swaps``: what the keeper says, and the attributes of slot ``closed_qp``, with ``grant``.
     directory_ready : 1
         With ``swaps``: the directory of QPs is empty, as after a reset.
-    completions_move : 1
-        No completion waits to be written, or one is taken. RESET waits for so many such cycles that all completions of
-        the QP's old life are out of the queues.
-    completions_mark, completions_visible : 1
-        Strobe; and from the next cycle on: what was taken before is in memory, or lost and reported within 8 cycles.
-        RESET waits for that, too.
+    completions_move, completions_mark, completions_visible : 1
+        Of a :class:`verbena.hdl.queue.completion.CompletionWriter`. RESET waits until all completions of the QP's old
+        life are in memory, or lost and reported.
     event : stream of ``Event``
         Asynchronous events, 16 deep.
     """
@@ -282,8 +279,8 @@ class Commands(wiring.Component):
             quiet.begin.eq(qp.settle | handler.settle),
             quiet.moves.eq(self.completions_move),
             qp.settled.eq(quiet.over),
-            self.completions_mark.eq(qp.mark),
-            qp.visible.eq(self.completions_visible),
+            self.completions_mark.eq(quiet.mark),
+            quiet.visible.eq(self.completions_visible),
             handler.settled.eq(quiet.over),
             replies.clear.eq(qp.ask),
             qp.answered.eq(replies.done),

@@ -46,7 +46,7 @@ class ContextManager(wiring.Component):
     sq, rq, push, slot_sq, slot_rq, slot_push
         Doorbells and pushed words, see :class:`.doorbell_slots.DoorbellSlots`.
     bring, bring_index, bring_create, brought, slot_found, status, wants, grant, done, forget, forget_slot, opens,
-    reports, waits, moves, serving, room, token, closed, closed_qp, event, timer
+    reports, waits, moves, mark, visible, serving, room, token, closed, closed_qp, event, timer
         See :class:`.slot_keeper.SlotKeeper`; ``slot_found`` is its ``slot``.
     attribute_word, attribute_data, attribute_write, attribute_row
         See :class:`.context_words.ContextWords`.
@@ -93,6 +93,8 @@ class ContextManager(wiring.Component):
                 "reports": In(1),
                 "waits": In(1),
                 "moves": In(1),
+                "mark": Out(1),
+                "visible": In(1, init=1),
                 "serving": In(1),
                 "room": In(1),
                 "token": Out(token),
@@ -236,8 +238,8 @@ class ContextManager(wiring.Component):
         wiring.connect(m, keeper.token, wiring.flipped(self.token))
         wiring.connect(m, keeper.event, wiring.flipped(self.event))
         names = ("bring", "bring_index", "bring_create", "grant", "forget", "forget_slot", "opens", "reports", "waits")
-        connect_signals(m, self, keeper, *names, "moves", "serving", "room")
-        names = ("brought", "status", "wants", "done", "closed", "closed_qp", "count_qp_fetches")
+        connect_signals(m, self, keeper, *names, "moves", "visible", "serving", "room")
+        names = ("brought", "status", "wants", "done", "mark", "closed", "closed_qp", "count_qp_fetches")
         connect_signals(m, keeper, self, *names)
         m.d.comb += [
             self.slot_found.eq(keeper.slot),

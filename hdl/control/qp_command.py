@@ -3,7 +3,7 @@
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -18,9 +18,6 @@ STARTS = (QpAction.START_SEND, QpAction.START_RECEIVE, QpAction.RESTART_SEND)
 
 FROM = {QpAction.DRAIN: QpState.RTS, QpAction.RESUME: QpState.SQD, QpAction.RESTART_SEND: QpState.SQE}
 """The state that an action needs; START_RECEIVE, START_SEND and no action need any but ERR."""
-
-TOLD = 8
-"""Cycles in which a completion that is lost is reported. A power of two."""
 
 
 class QpCommand(wiring.Component):
@@ -55,8 +52,6 @@ class QpCommand(wiring.Component):
         Strobe: a QUERY begins; all its answers have come.
     settle, settled : 1
         Of a :class:`.quiet.Quiet`: ``settled`` is its ``over``.
-    mark, visible : 1
-        Of a :class:`verbena.hdl.queue.completion.CompletionWriter`.
     reports : 1
         Something that was reported has not been handled.
     waits : 1
@@ -97,8 +92,6 @@ class QpCommand(wiring.Component):
                 "answered": In(1),
                 "settle": Out(1),
                 "settled": In(1),
-                "mark": Out(1),
-                "visible": In(1),
                 "reports": In(1),
                 "waits": Out(1),
                 "freed": Out(1),
@@ -110,7 +103,6 @@ class QpCommand(wiring.Component):
         mine = Signal()  # the slot is the command's QP's, or may become it
         starting = Signal()  # the token goes before the attributes
         starts, refused = Signal(), Signal()
-        seen = Signal(range(TOLD + 1))  # cycles since all completions are visible
         m.d.sync += mine.eq((self.owner == self.qpn) | (self.create & (self.owner == 0)))
         m.d.comb += [self.zero.eq(self.destroy), starts.eq(reduce(or_, (self.action == each for each in STARTS)))]
         with m.Switch(self.action):
@@ -124,7 +116,7 @@ class QpCommand(wiring.Component):
                 self.look.eq(fsm.ongoing("LOOK")),
                 self.read.eq(fsm.ongoing("READ")),
                 self.token.eq(fsm.ongoing("TOKEN")),
-                self.waits.eq(fsm.ongoing("PURGE") | fsm.ongoing("SEE")),
+                self.waits.eq(fsm.ongoing("PURGE")),
                 self.freed.eq(fsm.ongoing("FREE")),
                 self.done.eq(fsm.ongoing("DONE")),
             ]
@@ -180,15 +172,9 @@ class QpCommand(wiring.Component):
                 m.next = "DONE"
             # The driver forgets what is in the CQ of a QP that is reset: nothing may come later.
             with m.State("PURGE"), m.If(self.settled & ~self.reports):
-                m.d.comb += self.mark.eq(1)
-                m.next = "SEE"
-            with m.State("SEE"):
-                m.d.sync += seen.eq(Mux(self.visible & ~seen[-1], seen + 1, seen))
-                with m.If(seen[-1] & self.settled & ~self.reports):
-                    m.d.sync += seen.eq(0)
-                    m.next = "DONE"
-                    with m.If(self.destroy):
-                        m.next = "FREE"
+                m.next = "DONE"
+                with m.If(self.destroy):
+                    m.next = "FREE"
             with m.State("FREE"):
                 m.d.comb += [self.write.eq(1), self.first.eq(QPN_WORD), self.single.eq(1)]
                 m.next = "FREEING"

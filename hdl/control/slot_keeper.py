@@ -9,6 +9,7 @@ from ..abi.eqe import EventType
 from ..context.directory import CLASS_BITS, PHASE_BITS, Row
 from ..context.slot_table import SlotTable
 from ..queue.ring import PushDoorbell, RingIndex
+from ..stream.connections import connect_signals
 from ..stream.transfer import Event, QpControl
 from .next_job import JobKind, NextJob
 from .qp_fetcher import QpFetcher
@@ -72,9 +73,10 @@ class SlotKeeper(wiring.Component):
         Nothing of the QP in that slot may begin. It stays until ``opens``.
     opens : 1
         Nothing that was reported is still to be done.
-    reports, waits, moves, completed : 1
-        Something has been reported; a completion waits; completions move; of the QP that gives its state away
-        no more will begin.
+    reports, completed : 1
+        Something has been reported; of the QP that gives its state away no completion will begin any more.
+    waits, moves, mark, visible : 1
+        Of a :class:`verbena.hdl.queue.completion.CompletionWriter`.
     serving : 1
         READs or atomics of the peer of ``closed_qp`` are released and not answered, as of 2 cycles ago.
     room : 1
@@ -134,6 +136,8 @@ class SlotKeeper(wiring.Component):
                 "reports": In(1),
                 "waits": In(1),
                 "moves": In(1),
+                "mark": Out(1),
+                "visible": In(1, init=1),
                 "completed": In(1),
                 "serving": In(1),
                 "room": In(1),
@@ -250,7 +254,9 @@ class SlotKeeper(wiring.Component):
             m.d.sync += lost.eq(qp)
             m.next = "LOST"
 
-        m.d.comb += [quiet.begin.eq(~self.completed), quiet.waits.eq(self.waits), quiet.moves.eq(self.moves)]
+        connect_signals(m, self, quiet, "waits", "moves", "visible")
+        connect_signals(m, quiet, self, "mark")
+        m.d.comb += quiet.begin.eq(~self.completed)
         with m.If(self.opens):
             m.d.sync += self.closed.eq(0)
         with m.If(self.forget):

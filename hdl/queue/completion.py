@@ -113,7 +113,7 @@ class CompletionWriter(wiring.Component):
     error : stream of ``QpError``
         A QP has lost a completion. CQEs wait for whoever takes it.
     waits, moves : 1
-        A completion waits; none does, or one is taken.
+        A completion waits to be written, or has not been answered; none waits to be written, or one is taken.
     mark, visible : 1
         Strobe; and from the cycle after it: what was taken before the strobe is in memory, or has been lost, which
         ``error`` says 8 cycles later at the latest.
@@ -387,7 +387,7 @@ class CompletionWriter(wiring.Component):
             table.write_en.eq(self.attribute_en | filling),
             self.error.payload.qp.eq(payload.qp),
             self.error.payload.event.eq(EventType.QP_FATAL),
-            self.waits.eq(self.completion.valid),
+            self.waits.eq(self.completion.valid | (flights.level != 0)),
             self.moves.eq(~self.completion.valid | self.completion.ready),
             self.idle.eq(quiet & (flights.level == 0) & notices.idle & ~waiting),
         ]

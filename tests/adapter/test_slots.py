@@ -185,6 +185,34 @@ def test_a_receiver_that_is_not_ready_while_both_are_away(ends, world):
     assert b.mr.read(128, 4096) == a.mr.read(128, 64)
 
 
+def test_who_leaves_has_its_completions_in_memory(ends, world):
+    """However long a write takes: one that fails is told of while the slot is still its queue pair's."""
+    a, b = ends
+    late = PAIRS - 1
+    crowd_out(a, b, [late])  # the first ones have slots now
+    source = fill(a, 9)
+    fill(b, 10)
+    port = world.adapters[0]
+    port.set_memory(read_latency=128, write_latency=12_000)
+    found = []
+    try:
+        start = world.cycles
+        for number in range(SLOTS):
+            send(a, WRITE, [sge(a, 0, 64)], wr_id=number, remote=(b, 0), qp=a.qps[number])
+        while world.cycles < start + 2000:
+            assert a.cq.poll(1)[1] == []
+        send(a, WRITE, [sge(a, 64, 64)], wr_id=late, remote=(b, 64), qp=a.qps[late])
+        while b.mr.read(64, 64) != source[64:128]:
+            found += a.cq.poll(SLOTS)[1]
+            assert world.cycles < start + PATIENCE
+        assert found, "a queue pair has left its slot before its completion was in memory"
+    finally:
+        port.set_memory(read_latency=128, write_latency=32)
+    found += completions(a, SLOTS + 1 - len(found))
+    assert sorted(done.wr_id for done in found) == [*range(SLOTS), late]
+    assert {done.status for done in found} == {STATUS.IBV_WC_SUCCESS}
+
+
 def test_silent_peers_stop_nobody(world):
     """Peers that do not answer: each message ends with RETRY_EXC, by timers of queue pairs in host memory, and those
     whose peers answer get on meanwhile."""

@@ -10,7 +10,6 @@ from streams import shared, unpacked
 from verbena.hdl.abi.commands import CommandStatus, QpAction
 from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.context.directory import Away, Directory
-from verbena.hdl.control.quiet import QUIET, REST
 from verbena.hdl.control.slot_keeper import SlotKeeper
 from verbena.hdl.stream.connections import connect_signals, link
 
@@ -18,7 +17,7 @@ __all__ = ["Bench", "World"]
 
 DIRECTORY = ("answered", "row", "changed")
 SAMPLED = (
-    *("wants", "done", "brought", "slot", "status", "closed", "closed_qp", "place", "place_index", "idle"),
+    *("wants", "done", "brought", "slot", "status", "closed", "closed_qp", "place", "place_index", "idle", "mark"),
     *("attributes_save", "attributes_load", "attributes_clear"),
     *("collect", "write", "write_index", "read", "read_index", "whole", "back", "count_qp_fetches"),
 )
@@ -67,6 +66,59 @@ class Bench(wiring.Component):
         return m
 
 
+class Completions:
+    """A writer of completions, and what is on its way to it: of others at any time, and one of the QP that leaves."""
+
+    def __init__(self, rng):
+        self.rng = rng
+        self.rate = rng.choice([0.02, 0.1, 0.5])
+        self.queue, self.flights = [], []  # whether it is of who leaves; and the cycles until its answer
+        self.gap = self.left = 0
+        self.marks = 0
+        self.told = []  # cycles until a loss is told
+        self.fails = False
+
+    @property
+    def visible(self):
+        return int(self.left == 0)
+
+    def complete(self):
+        """The QP that leaves has completed something, a moment ago."""
+        self.queue[4:] = [True]
+
+    def under_way(self):
+        return any(self.queue) or any(mine for mine, _ in self.flights) or bool(self.told)
+
+    def cycle(self, stall):
+        """``waits``, ``moves`` and how many losses are told."""
+        rng = self.rng
+        if rng.random() < self.rate and len(self.queue) < 4:
+            self.queue.append(False)
+        self.gap = max(0, self.gap - 1)
+        offered = bool(self.queue) and not self.gap
+        waits = offered or bool(self.flights)
+        moves = not offered or (len(self.flights) < 16 and rng.random() >= stall)
+        self.told = [cycles - 1 for cycles in self.told]
+        losses = self.told.count(0)
+        self.told = [cycles for cycles in self.told if cycles]
+        if self.flights:
+            mine, cycles = self.flights[0]
+            self.flights[0] = mine, cycles - 1
+            if cycles <= 1:
+                del self.flights[0]
+                self.left = max(0, self.left - 1)
+                if mine and self.fails:
+                    self.told.append(rng.randint(1, 6))
+        if offered and moves:
+            self.flights.append((self.queue.pop(0), rng.randint(1, 3 if self.flights else 60)))
+            self.gap = rng.randint(0, 3)
+        return int(waits), int(moves), losses
+
+    def mark(self):
+        self.marks += 1
+        self.left = len(self.flights)
+
+
 class World:
     """A cycle a :meth:`step`. Whatever no block could bear is asserted on the way.
 
@@ -110,9 +162,8 @@ class World:
         self.timer_of = lambda qp: 0
         self.timer, self.phase = 0, 0
         self.past = []  # `closed_qp`
-        self.completed, self.quiet, self.rest = 1, 0, 0
-        self.rested = False  # no completion waited for so many cycles in a row
-        self.waits = 0  # a completion
+        self.completed = 1
+        self.completions = Completions(rng)
         self.stall = 0.3
         self.creating = None
         self.put = self.edges = None
@@ -157,8 +208,9 @@ class World:
         quiet = 0
         while quiet < 8:
             await self.step(ctx)
-            quiet = quiet + 1 if self.now.idle and not self.closed else 0
-            assert not (self.now.idle and (self.turn != "idle" or self.wanted or self.packet is not None))
+            quiet = quiet + 1 if self.now.idle and not self.closed and self.turn == "idle" else 0
+            busy = self.turn != "idle" and not self.asks  # a command that asks is not seen at once
+            assert not (self.now.idle and (busy or self.wanted or self.packet is not None))
 
     def roll(self):
         return self.rng.random() >= self.stall
@@ -180,9 +232,9 @@ class World:
         grant = int(self.turn == "granted")
         opens = int(not grant and not self.reported)
         forgets = self.forget is not None and not grant
-        waits = self.waits or int(rng.random() < 0.1)
-        moves = int(not waits or self.roll())
-        self.waits = waits and not moves
+        visible = self.completions.visible
+        waits, moves, losses = self.completions.cycle(self.stall)
+        self.reported += losses
         for name, value in (
             ("grant", grant),
             ("opens", opens),
@@ -191,6 +243,7 @@ class World:
             ("reports", int(self.reported > 0)),
             ("waits", waits),
             ("moves", moves),
+            ("visible", visible),
             ("completed", self.completed),
             ("room", self.room),
             ("packet", int(self.packet is not None)),
@@ -266,6 +319,8 @@ class World:
         if full_in == 1:
             self.full = 1
         if full_in and (full_in == 1 or rng.random() < 0.1):
+            if not self.completed:
+                self.completions.complete()
             self.completed = 1
         self.busy = max(0, self.busy - 1)
         if now.collect:
@@ -283,9 +338,8 @@ class World:
             assert self.busy == 0
             self.busy = rng.randint(1, 3)
             self.attributes.pop(now.closed_qp)
-        self.quiet = self.quiet + moves if self.completed else 0
-        self.rest = self.rest + 1 if self.completed and not waits else 0
-        self.rested = self.completed and (self.rested or self.rest >= REST)
+        if now.mark:
+            self.completions.mark()
         if "token" in taken:
             token = taken["token"]
             assert (token.qp, now.closed, token.psn) == (now.closed_qp, 1, 0)
@@ -365,7 +419,7 @@ class World:
                 self.rows[qp] = ("here", slot)
             elif known:
                 assert self.slot_of(qp) is not None
-                assert self.quiet >= QUIET - 1 or self.rested
+                assert not self.completions.under_way()
                 assert (away.timer, away.phase) == (self.timer, self.phase)
                 self.rows[qp] = ("away", self.timer, self.phase)
                 self.log.append(("gone", qp))

@@ -163,7 +163,7 @@ def test_reset_waits_until_all_is_over(destroy, last):
         assert await world.command(ctx, Plan.WRITE_QP, QpAction.RESET, destroy=destroy, word=word) == CommandStatus.OK
         free = [("write", QPN_WORD, 1, 1), "freed"] if destroy else []
         over = ["settled", "reports"] if last == "reports" else ["reports", "settled"]
-        assert world.log == ["look", *written, *over, "visible", *free]
+        assert world.log == ["look", *written, *over, *free]
 
     async def end(ctx):
         while not ctx.get(dut.waits):
@@ -173,34 +173,6 @@ def test_reset_waits_until_all_is_over(destroy, last):
             assert ctx.get(dut.waits)
             world.log.append(name)
             ctx.set(getattr(dut, name), name == "settled")
-        await ctx.tick().until(dut.mark)
-        await ctx.tick().repeat(20)
-        assert ctx.get(dut.waits)
-        world.log.append("visible")
-        ctx.set(dut.visible, 1)
-
-    world.run(host, end)
-
-
-def test_what_is_reported_when_all_is_visible_goes_first():
-    """A completion that was lost is told of within 8 cycles."""
-    world = World()
-    dut = world.dut
-
-    async def host(ctx):
-        ctx.set(dut.settled, 1)
-        assert await world.command(ctx, Plan.WRITE_QP, QpAction.RESET, word=LAST) == CommandStatus.OK
-        assert world.log == ["look", ("write", LAST, 0, 0), ("token", 0), "reported"]
-
-    async def end(ctx):
-        await ctx.tick().until(dut.mark)
-        ctx.set(dut.visible, 1)
-        await ctx.tick().repeat(8)
-        ctx.set(dut.reports, 1)
-        await ctx.tick().repeat(20)
-        assert ctx.get(dut.waits)
-        world.log.append("reported")
-        ctx.set(dut.reports, 0)
 
     world.run(host, end)
 

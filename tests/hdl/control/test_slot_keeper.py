@@ -368,6 +368,35 @@ def test_something_is_reported_while_a_qp_leaves(kind, phase):
     assert "gone" not in told[0]
 
 
+@pytest.mark.parametrize("rate", [0, 0.5])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_qp_leaves_when_its_completions_are_in_memory(fails, rate):
+    """One that could not be written is told of while its slot is still its own, and it comes back to fail. So it is
+    when others complete all the time, and when none does."""
+    worlds = []
+
+    async def scenario(ctx, world):
+        worlds.append(world)
+        world.completions.rate = rate
+        await fill(ctx, world, range(5))
+        await world.settle(ctx)
+        qp = next(qp for qp, row in world.rows.items() if row[0] == "away")
+        del world.log[:]
+        world.completions.fails = fails
+        world.want(qp)
+        await world.until(ctx, lambda: world.log and world.log[-1][0] == "save")
+        leaver = world.log[-1][2]
+        await world.until(ctx, lambda: world.log[-1][0] in ("gone", "load"))
+        assert world.log[-1][0] == ("load" if fails else "gone")
+        assert (world.slot_of(leaver) is None) != fails
+        world.completions.fails = False
+        await world.until(ctx, lambda: not world.owed)
+        await world.settle(ctx)
+
+    play(scenario)
+    assert worlds[0].completions.marks or not rate
+
+
 @pytest.mark.parametrize("fails", ["write", "read"])
 def test_a_qp_that_cannot_come_back(fails):
     """Something was reported, and its record gets lost: it is forgotten, and its slot is free."""
