@@ -95,7 +95,7 @@ class _Pair:
         """A life begins; both queue pairs come from RESET."""
         rng = self.granting.random
         here, there = self.granting.hosts
-        self.killed = self.doomed = False
+        self.killed = self.doomed = self.failed = False
         psns = [rng.getrandbits(24) for _ in (0, 1)]
         way = {"mtu": self.mtu, "timeout": self.granting.timeout, "min_rnr_timer": 1}
         join(self.near, self.far, there.gid, sq_psn=psns[0], rq_psn=psns[1], **way)
@@ -219,10 +219,11 @@ class _Pair:
         elif wc.status == W.IBV_WC_REM_ACCESS_ERR and (number == self.doomed or (self.doomed and reads)):
             # The refusal may come for a READ in front of it whose responses were lost: nobody answers it any more.
             self.granting.counts["refused"] += 1
-            self.kill()
-        elif wc.status == W.IBV_WC_RETRY_EXC_ERR and not self.killed:
+            self._fail()
+        elif wc.status == W.IBV_WC_RETRY_EXC_ERR and not self.failed:
+            # Perhaps while it was killed: its peer is in ERR a command earlier.
             self.granting.counts["out of retries"] += 1
-            self.kill()
+            self._fail()
         elif wc.status != W.IBV_WC_WR_FLUSH_ERR or not self.killed:
             raise Difference(f"keys: {wc} of who uses them, and nothing was done to it")
 
@@ -261,6 +262,12 @@ class _Pair:
 
     def _valid_key(self, grant):
         return self.far.context._adapter.valid_key(grant.region._region)
+
+    def _fail(self):
+        """The only error of ``near``: behind it all is flushed."""
+        self.failed = True
+        if not self.killed:
+            self.kill()
 
     def kill(self):
         self.killed = True

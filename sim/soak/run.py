@@ -5,6 +5,7 @@ import random
 import sys
 from pathlib import Path
 
+from verbena.hdl.config import SLOTS_MAX
 from verbena.sw.tools.command import command_line
 from verbena.sw.verbs.libibverbs_enums import ibv_qp_type
 
@@ -229,7 +230,7 @@ def _arguments(argv):
     parser.add_argument("--adapters", type=int, default=3, help="on one wire (%(default)s)")
     parser.add_argument("--width", type=int, default=64, help="of the engines' bus: 64, 128, 256 or 512 bits")
     parser.add_argument("--unrest", type=float, default=100 * UNREST, help="disturbances in 100 steps (%(default)g)")
-    parser.add_argument("--slots", type=int, default=64, help="QPs that are on chip at a time: 4 to 64 (%(default)s)")
+    parser.add_argument("--slots", type=int, default=64, help="QPs that are on chip at a time: 4 to 1024 (%(default)s)")
     parser.add_argument("--swap-every", type=int, default=0, help="so many cycles after the last a QP leaves its slot")
     parser.add_argument("--captures", type=Path, default=Path("build/soak"))
     args = parser.parse_args(argv)
@@ -237,8 +238,8 @@ def _arguments(argv):
         parser.error("loss must be 0 to 50, pairs 1 to 32, operations positive")
     if not 1 <= args.adapters <= 8 or not 0 <= args.unrest <= 100 or args.width not in (64, 128, 256, 512):
         parser.error("adapters must be 1 to 8, unrest 0 to 100, width 64, 128, 256 or 512")
-    if args.slots not in (4, 8, 16, 32, 64):
-        parser.error("slots must be 4, 8, 16, 32 or 64")
+    if args.slots not in (numbers := [1 << n for n in range(2, SLOTS_MAX.bit_length())]):
+        parser.error(f"slots must be {', '.join(map(str, numbers[:-1]))} or {numbers[-1]}")
     if not 0 <= args.swap_every <= 1 << 24:
         parser.error(f"swap-every must be 0 to {1 << 24}")
     if args.seed is None:

@@ -1,5 +1,7 @@
 """Keys that come and go in the soak: they find what is wrong."""
 
+from types import SimpleNamespace
+
 import pytest
 from verbena.sim.model import rnic
 from verbena.sim.ports import Faults
@@ -7,6 +9,7 @@ from verbena.sim.soak.granting import FREE, KINDS, VALID, WINDOW_2, Granting
 from verbena.sim.soak.host import Host
 from verbena.sim.soak.model import Difference
 from verbena.sim.world import World
+from verbena.sw.verbs.libibverbs_enums import ibv_wc_status
 
 
 def granting_in(world, seed=5):
@@ -89,3 +92,20 @@ def test_a_key_that_does_not_work_is_found(granting):
         pair.use(grant)
         with pytest.raises(Difference, match=r"ACCESS_ERR|WR_FLUSH_ERR"):  # the far side may hear of it first
             run(granting, 50, posting=False)
+
+
+def test_retries_that_end_while_it_is_killed(granting):
+    """Its peer is in ERR first, so they may; but a queue pair fails once."""
+    pair = granting.pairs[0]
+    while len(pair.used) < 2 or pair.doomed:
+        run(granting, 1)
+    pair.kill()
+
+    def hear():
+        number = pair.used[0][0]
+        pair._heard_near(SimpleNamespace(wr_id=number, status=ibv_wc_status.IBV_WC_RETRY_EXC_ERR))
+
+    hear()
+    assert granting.counts["out of retries"] == 1
+    with pytest.raises(Difference, match="nothing was done"):
+        hear()
