@@ -19,6 +19,7 @@ from .control.counters import Counters
 from .control.device_fatal import DeviceFatal
 from .control.device_reset import DeviceReset
 from .control.event_queue_registers import EventQueueRegisters
+from .control.identity import Identity
 from .control.port_state import PortState
 from .control.registers import Registers
 from .control.sections import BLOCKS
@@ -203,29 +204,7 @@ class Rnic(wiring.Component):
         networks = NETWORKS[: 1 + c.ipv6 + c.roce_v1]
         opcodes = SUPPORTED - (frozenset() if c.uc else UNRELIABLE) - (frozenset() if c.ud else DATAGRAMS)
         self._blocks = {
-            "registers": Registers(
-                data_width=width,
-                qps=c.qps,
-                cqs=c.cqs,
-                window=c.window,
-                responses=c.responses,
-                requests=c.requests,
-                atomics=c.atomics,
-                transports=c.transports,
-                wqe_bytes=c.wqe_bytes,
-                srqs=c.srqs,
-                physical=c.physical,
-                key_operations=c.key_operations,
-                address_width=c.address_width,
-                table=c.swaps,
-                gids=c.ipv6,
-                roce_v1=c.roce_v1,
-                multicast=c.multicast,
-                raw=c.raw_packets,
-                event_queues=c.event_queues,
-                cq_moderation=c.cq_moderation,
-                interrupt_moderation=c.interrupt_moderation,
-            ),
+            "registers": Registers(Identity.of(c)),
             "commands": Commands(
                 qps,
                 table=c.qps if c.swaps else None,
@@ -544,7 +523,7 @@ class Rnic(wiring.Component):
         wanted = Cat(block.interrupt for block in writers)
         names = ("eq_base", "eq_log_size", "eq_reset", "eq_consumer")
         connect_signals(m, registers, writers[0], *names)
-        table = self._of_each_event_queue("event_queue_registers") if registers.event_table else []
+        table = self._of_each_event_queue("event_queue_registers") if registers.identity.event_table else []
         for row in table:
             connect_signals(m, registers, row, "event_queue", "event_queue_en")
         for row, writer in zip(table[1:], writers[1:]):

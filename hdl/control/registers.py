@@ -10,17 +10,14 @@ from amaranth.utils import ceil_log2
 
 from ..abi import registers as abi
 from ..abi.commands import COMMAND, MAILBOX_WORDS, Command
-from ..abi.contexts import QpType
-from ..abi.eqe import EVENT_QUEUE
-from ..abi.gids import GID_COUNT, GID_ROW, GROUP_MEMBER
 from ..abi.qpc import INDEX_BITS
-from ..abi.wqe import WQE_DEFAULT
 from ..dma.axi import AxiLite, Response
 from ..queue.cq_doorbells import CqArm, CqIndex
 from ..queue.ring import PUSH_WORDS, PushDoorbell, PushWord, RingIndex
+from ..stream.connections import connect_signals
 from ..stream.ram import Ram
 from ..stream.record import word_layout
-from ..stream.transfer import GID_INDEX_BITS, EventQueueWrite, GidWrite, RawFilter
+from .register_tables import RegisterTables, table_members
 
 __all__ = ["CommandWord", "Registers"]
 
@@ -56,20 +53,8 @@ class Registers(wiring.Component):
 
     Parameters
     ----------
-    data_width, qps, cqs, window, responses, requests, atomics, physical, key_operations, address_width, table
-        What ``capabilities`` tells of the engine. ``table``: whether each QP has a record in host memory.
-    transports : iterable of QpType
-        What ``transports`` tells of them.
-    wqe_bytes : int
-        What ``transports`` tells of WQEs.
-    srqs : int
-        Shared receive queues, up to 256.
-    gids, roce_v1, multicast : bool
-        There is a table of GIDs; its rows may be of RoCEv1; and there is a table of group members.
-    raw : bool
-        There are QPs of type RAW_PACKET.
-    event_queues, cq_moderation, interrupt_moderation : int, bool, bool
-        What ``queues`` tells of event queues.
+    identity : .identity.Identity
+        What they tell of the engine. Its tables and shared receive queues are here, too.
 
     Members
     -------
@@ -77,17 +62,9 @@ class Registers(wiring.Component):
     sq, rq, consumer, arm : streams of doorbells
         ``PushDoorbell``, ``RingIndex``, ``CqIndex`` and ``CqArm``. Pages beyond the last QP, CQ or SRQ are ignored.
     srq : stream of ``RingIndex``
-        With ``srqs``: likewise, ``qp`` is the number of the SRQ.
-    gid, gid_en : ``GidWrite``, 1
-        With ``gids``: a word of the table of GIDs is written.
-    member_en : 1
-        With ``multicast``: a word of the table of group members is written, which ``gid`` tells.
-    neighbour_gid, neighbour_row : 128, 4
-        With ``gids``: whom to ask for, and from which row's address.
-    raw_filter : ``RawFilter``
-        With ``raw``: what was written.
-    event_queue, event_queue_en : ``EventQueueWrite``, 1
-        With several event queues, or ``interrupt_moderation``: a word of their table is written.
+        With SRQs: likewise, ``qp`` is the number of the SRQ.
+    gid, gid_en, member_en, neighbour_gid, neighbour_row, raw_filter, event_queue, event_queue_en
+        Of a :class:`.register_tables.RegisterTables`.
     push : stream of ``PushWord``
         Words of WQEs.
     command : stream of :data:`CommandWord`
@@ -111,60 +88,13 @@ class Registers(wiring.Component):
     next_due, neighbour_mac, neighbour_valid : 32, 48, 1
         Shown in the registers of those names.
     neighbour_ip : 32
-        Without ``gids``: what the register holds.
+        Without a table of GIDs: what the register holds.
     neighbour_ask : 1
         Strobe: whom to ask for was written.
     """
 
-    def __init__(
-        self,
-        *,
-        data_width,
-        qps,
-        cqs,
-        window,
-        responses=256,
-        requests=True,
-        atomics=True,
-        transports=(QpType.RC,),
-        wqe_bytes=WQE_DEFAULT,
-        srqs=0,
-        physical=False,
-        key_operations=False,
-        address_width=64,
-        table=False,
-        gids=False,
-        roce_v1=False,
-        multicast=False,
-        raw=False,
-        event_queues=1,
-        cq_moderation=False,
-        interrupt_moderation=False,
-    ):
-        self.data_width = data_width
-        self.qps = qps
-        self.cqs = cqs
-        self.window = window
-        self.responses = responses
-        self.requests = requests
-        self.atomics = atomics
-        self.transports = tuple(transports)
-        self.wqe_bytes = wqe_bytes
-        self.srqs = srqs
-        self.physical = physical
-        self.key_operations = key_operations
-        self.address_width = address_width
-        self.table = table
-        self.gids = gids
-        self.roce_v1 = roce_v1
-        self.multicast = multicast
-        self.raw = raw
-        self.event_queues = event_queues
-        self.cq_moderation = cq_moderation
-        self.interrupt_moderation = interrupt_moderation
-        self.event_table = event_queues > 1 or interrupt_moderation
-        gid_members = {"gid": Out(GidWrite), "gid_en": Out(1)}
-        gid_members |= {"neighbour_gid": Out(128), "neighbour_row": Out(GID_INDEX_BITS)}
+    def __init__(self, identity):
+        self.identity = identity
         super().__init__(
             {
                 "axil": In(AxiLite(abi.ADDRESS_WIDTH)),
@@ -206,11 +136,9 @@ class Registers(wiring.Component):
                 "neighbour_mac": In(48),
                 "neighbour_valid": In(1),
             }
-            | ({"srq": Out(stream.Signature(RingIndex))} if srqs else {})
-            | (gid_members if gids else {"neighbour_ip": Out(32)})
-            | ({"member_en": Out(1)} if multicast else {})
-            | ({"raw_filter": Out(RawFilter)} if raw else {})
-            | ({"event_queue": Out(EventQueueWrite), "event_queue_en": Out(1)} if self.event_table else {})
+            | ({"srq": Out(stream.Signature(RingIndex))} if identity.srqs else {})
+            | ({} if identity.gids else {"neighbour_ip": Out(32)})
+            | table_members(identity)
         )
 
     def elaborate(self, platform):
@@ -221,7 +149,7 @@ class Registers(wiring.Component):
         result = Signal(32)
         clock = Signal(32)
         status = Signal(4)
-        m.d.sync += [clock.eq(clock + 1), self.eq_reset.eq(0), self.neighbour_ask.eq(0), self.device_reset.eq(0)]
+        m.d.sync += [clock.eq(clock + 1), self.eq_reset.eq(0), self.device_reset.eq(0)]
 
         # What can be written can be read back: from a copy, which is cheaper than a multiplexer over the registers. A
         # reset does not reach the copy, but what says of which registers it is one.
@@ -257,7 +185,7 @@ class Registers(wiring.Component):
         number, page = address[PAGE_BITS:AREA_BITS], address[:PAGE_BITS]
         in_push = Signal()
         area, asked_page = axil.awaddr[AREA_BITS:], axil.awaddr[PAGE_BITS:AREA_BITS]
-        in_qps = (area == abi.QP_PAGES >> AREA_BITS) & (asked_page < self.qps)
+        in_qps = (area == abi.QP_PAGES >> AREA_BITS) & (asked_page < self.identity.qps)
         in_cqs = (area == abi.CQ_PAGES >> AREA_BITS) & ((asked_page >> self.cqc_log_size) == 0)
         hits = {
             "sq": in_qps & ((axil.awaddr[:PAGE_BITS] & ~abi.QpDoorbell.SQ_PUSH.value) == abi.QpDoorbell.SQ_PRODUCER),
@@ -265,8 +193,8 @@ class Registers(wiring.Component):
             "consumer": in_cqs & (axil.awaddr[:PAGE_BITS] == abi.CqDoorbell.CONSUMER),
             "arm": in_cqs & (axil.awaddr[:PAGE_BITS] == abi.CqDoorbell.ARM),
         }
-        if self.srqs:
-            in_srqs = (area == abi.SRQ_PAGES >> AREA_BITS) & (asked_page < self.srqs)
+        if self.identity.srqs:
+            in_srqs = (area == abi.SRQ_PAGES >> AREA_BITS) & (asked_page < self.identity.srqs)
             hits["srq"] = in_srqs & (axil.awaddr[:PAGE_BITS] == abi.SrqDoorbell.PRODUCER)
         rings = {name: Signal(name=f"rings_{name}") for name in hits}
         strobed = axil.wstrb.all()
@@ -278,59 +206,22 @@ class Registers(wiring.Component):
         in_counters = Signal()
         register = Signal(REGISTERS_END // 4)  # which one, a bit each
         base = (address[AREA_BITS:] == 0) & (number == 0)
-        if self.gids:
-            in_gids = Signal()
-            span = GID_COUNT * GID_ROW.size
-            in_neighbour = Signal()
-            m.d.sync += [
-                in_gids.eq(base & (page[ceil_log2(span) :] == abi.GIDS // span)),
-                in_neighbour.eq(base & (page[ceil_log2(GID_ROW.size) :] == abi.NEIGHBOUR // GID_ROW.size)),
-                self.gid_en.eq(0),
-            ]
-        if self.multicast:
-            in_groups = Signal()
-            m.d.sync += [
-                in_groups.eq(base & (page[ceil_log2(GROUP_MEMBER.size) :] == abi.GROUPS // GROUP_MEMBER.size)),
-                self.member_en.eq(0),
-            ]
-        if self.event_table:
-            in_event_queues = Signal()
-            span = EVENT_QUEUE.size * self.event_queues
-            m.d.sync += [
-                in_event_queues.eq(base & (page[ceil_log2(span) :] == abi.EVENT_QUEUES // span)),
-                self.event_queue_en.eq(0),
-            ]
-        if self.raw:
-            in_raw = Signal()
-            m.d.sync += in_raw.eq(base & (page == abi.RAW))
         m.d.sync += [
             in_registers.eq(base & (page < REGISTERS_END)),
             in_mailbox.eq(base & (page[8:] == abi.MAILBOX >> 8)),
             in_counters.eq(base & (page[10:] == 3)),
             register.eq(1 << page[2:7]),
         ]
+        m.submodules.tables = tables = RegisterTables(self.identity)
+        m.d.comb += [tables.address.eq(address), tables.value.eq(value), tables.clear.eq(self.device_reset)]
+        connect_signals(m, tables, self, *table_members(self.identity))
+        if self.identity.gids:
+            m.d.comb += self.neighbour_ask.eq(tables.neighbour_ask)
+        else:
+            m.d.sync += self.neighbour_ask.eq(shadow_write.en & register[REG["neighbour_ip"].offset // 4])
+
         # What stands in no memory, a cycle later.
-        key_operations = abi.KEY_OPERATIONS if self.key_operations else 0
-        live = {
-            "magic": Const(abi.MAGIC, 32),
-            "version": Const(abi.VERSION, 32),
-            "capabilities": Const(self._capabilities(), 32),
-            "transports": Const(
-                sum(1 << kind for kind in self.transports)
-                | (GID_COUNT << abi.GID_ROWS if self.gids else 0)
-                | (abi.ROCE_V1 if self.roce_v1 else 0)
-                | (abi.MULTICAST if self.multicast else 0)
-                | ceil_log2(self.wqe_bytes) << abi.LOG_WQE_BYTES
-                | key_operations,
-                32,
-            ),
-            "queues": Const(
-                self.srqs
-                | ceil_log2(self.event_queues) << abi.LOG_EVENT_QUEUES
-                | (abi.CQ_MODERATION if self.cq_moderation else 0)
-                | (abi.INTERRUPT_MODERATION if self.interrupt_moderation else 0),
-                32,
-            ),
+        live = {name: Const(word, 32) for name, word in self.identity.words.items()} | {
             "command_status": Cat(status, Const(0, 27), busy),
             "status": Cat(self.idle, self.link, self.overdue),
             "clock": clock,
@@ -412,33 +303,7 @@ class Registers(wiring.Component):
                 with m.If(in_registers & whole):
                     m.d.comb += shadow_write.en.eq(~claimed)
                     self._write_registers(m, register, value, busy, copied)
-                if self.gids:
-                    row = address[ceil_log2(GID_ROW.size) :][: ceil_log2(GID_COUNT)]
-                    m.d.sync += [
-                        self.gid.index.eq(row),
-                        self.gid.word.eq(address[2 : ceil_log2(GID_ROW.size)]),
-                        self.gid.data.eq(value),
-                        self.gid_en.eq(in_gids & whole),
-                    ]
-                    if self.multicast:
-                        m.d.sync += self.member_en.eq(in_groups & whole)
-                    with m.If(in_neighbour & whole):
-                        with m.Switch(address[2 : ceil_log2(GID_ROW.size)]):
-                            for number in range(4):
-                                with m.Case(number):
-                                    m.d.sync += self.neighbour_gid.word_select(number, 32).eq(value)
-                            with m.Case(4):
-                                m.d.sync += [self.neighbour_row.eq(value), self.neighbour_ask.eq(1)]
-                if self.event_table:
-                    m.d.sync += [
-                        self.event_queue.queue.eq(address[ceil_log2(EVENT_QUEUE.size) :]),
-                        self.event_queue.word.eq(address[2:]),
-                        self.event_queue.data.eq(value),
-                        self.event_queue_en.eq(in_event_queues & whole),
-                    ]
-                if self.raw:
-                    with m.If(in_raw & whole):
-                        m.d.sync += Value.cast(self.raw_filter).eq(value)
+                m.d.comb += tables.write.eq(whole)
                 with m.If(in_mailbox & whole):
                     m.d.sync += refused.eq(busy)
                     with m.If(~busy):
@@ -474,25 +339,13 @@ class Registers(wiring.Component):
         with m.If(self.device_reset):
             m.d.sync += [self.command.valid.eq(0), status.eq(0), self.enable.eq(0), self.interrupt_enable.eq(0)]
             m.d.sync += copied[REG["control"].offset // 4].eq(0)
-            if self.raw:
-                m.d.sync += Value.cast(self.raw_filter).eq(0)
         with m.If(self.device_reset | self.resetting):
             for doorbell in self._doorbells:
                 m.d.sync += doorbell.valid.eq(0)
 
     @property
     def _doorbells(self):
-        return (self.sq, self.rq, self.consumer, self.arm) + ((self.srq,) if self.srqs else ())
-
-    def _capabilities(self):
-        sizes = {"qps": self.qps, "cqs": self.cqs, "data_bytes": self.data_width // 8, "window": self.window}
-        sizes["responses"] = self.responses
-        able = abi.CAN_PUSH if self.requests else abi.RESPONDS_ONLY
-        able |= 0 if self.atomics else abi.NO_ATOMICS
-        able |= abi.QP_TABLE if self.table else 0
-        able |= self.address_width << abi.REACH
-        able |= abi.PHYSICAL if self.physical else 0
-        return sum(ceil_log2(sizes[name]) << bit for name, bit in abi.LOG_CAPABILITIES.items()) | able
+        return (self.sq, self.rq, self.consumer, self.arm) + ((self.srq,) if self.identity.srqs else ())
 
     def _write_registers(self, m, register, value, busy, copied):
         targets = {
@@ -514,7 +367,7 @@ class Registers(wiring.Component):
             "eq_consumer": self.eq_consumer,
             "tick": self.tick,
             "bus_timeout": self.bus_timeout,
-            **({} if self.gids else {"neighbour_ip": self.neighbour_ip}),
+            **({} if self.identity.gids else {"neighbour_ip": self.neighbour_ip}),
         }
         for name, target in targets.items():
             with m.If(register[REG[name].offset // 4]):
@@ -522,8 +375,6 @@ class Registers(wiring.Component):
                 if name == "eq_log_size":
                     m.d.sync += [self.eq_reset.eq(1), self.eq_consumer.eq(0)]
                     m.d.sync += copied[REG["eq_consumer"].offset // 4].eq(0)
-                if name == "neighbour_ip":
-                    m.d.sync += self.neighbour_ask.eq(1)
         # A command written while one runs is ignored: the driver waits for `busy` to clear.
         command = data.View(CommandWord, value)
         with m.If(register[REG["command"].offset // 4]):

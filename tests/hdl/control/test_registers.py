@@ -6,6 +6,7 @@ from streams import make_rng, pause, plain, receive_all, send_all, simulate
 from verbena.hdl.abi import registers as abi
 from verbena.hdl.abi.commands import COMMAND, Command
 from verbena.hdl.abi.contexts import QpType
+from verbena.hdl.control.identity import Identity
 from verbena.hdl.control.registers import Registers
 
 REG = abi.REGISTERS
@@ -65,15 +66,13 @@ class Bus:
         return value
 
 
-def make():
-    return Registers(data_width=64, qps=16, cqs=8, window=64, srqs=4)
+def make(**sizes):
+    return Registers(Identity(data_width=64, **sizes or {"qps": 16, "cqs": 8, "window": 64, "srqs": 4}))
 
 
 @pytest.mark.parametrize(("atomics", "bit"), [(True, 0), (False, 1 << 18)])
 def test_an_engine_says_what_it_has_not(atomics, bit):
-    dut = Registers(
-        data_width=64, qps=4, cqs=2, window=16, responses=32, requests=False, atomics=atomics, address_width=33
-    )
+    dut = make(qps=4, cqs=2, window=16, responses=32, requests=False, atomics=atomics, address_width=33)
     bus = Bus(dut.axil, make_rng())
 
     async def host(ctx):
@@ -96,7 +95,7 @@ def test_an_engine_says_which_types_of_queue_pairs_it_has(transports, wanted):
     """A bit each, and what is written there changes nothing; beside them the size of WQEs."""
     wqe_bytes = 128 << len(transports) - 1
     wanted |= 6 + len(transports) << 24
-    dut = Registers(data_width=64, qps=4, cqs=2, window=16, transports=transports, wqe_bytes=wqe_bytes)
+    dut = make(qps=4, cqs=2, window=16, transports=transports, wqe_bytes=wqe_bytes)
     bus = Bus(dut.axil, make_rng())
     offset = REG["transports"].offset
 
@@ -112,7 +111,7 @@ def test_an_engine_says_which_types_of_queue_pairs_it_has(transports, wanted):
 @pytest.mark.parametrize("srqs", [0, 2, 256])
 def test_an_engine_says_how_many_shared_receive_queues_it_has(srqs):
     """Each has a page, and without any there is no doorbell."""
-    dut = Registers(data_width=64, qps=4, cqs=2, window=16, srqs=srqs)
+    dut = make(qps=4, cqs=2, window=16, srqs=srqs)
     bus = Bus(dut.axil, make_rng())
     rung = []
 
@@ -141,7 +140,7 @@ def test_an_engine_says_how_many_shared_receive_queues_it_has(srqs):
 def test_a_table_of_gids_is_written():
     """Rows of 32 bytes from 0x400 on, and the address that is sought at 0x600; neither is read back."""
     rng = make_rng()
-    dut = Registers(data_width=64, qps=4, cqs=2, window=16, gids=True)
+    dut = make(qps=4, cqs=2, window=16, gids=True)
     bus = Bus(dut.axil, rng)
     places = [(index, word) for index in range(16) for word in range(8)]
     rng.shuffle(places)
@@ -176,7 +175,7 @@ def test_a_table_of_gids_is_written():
 def test_group_members_are_written():
     """Rows at 0x620, word by word; and what the engine says of RoCEv1 and of groups."""
     rng = make_rng()
-    dut = Registers(data_width=64, qps=4, cqs=2, window=16, gids=True, roce_v1=True, multicast=True)
+    dut = make(qps=4, cqs=2, window=16, gids=True, roce_v1=True, multicast=True)
     bus = Bus(dut.axil, rng)
     written, seen, gids = [(word, rng.getrandbits(32)) for word in (0, 1, 2, 3, 4, 2, 7)], [], []
 
@@ -210,7 +209,7 @@ def test_group_members_are_written():
 )
 def test_event_queues_are_written(able, told):
     """A row each; those beyond the last are no registers."""
-    dut = Registers(data_width=64, qps=4, cqs=2, window=16, **able)
+    dut = make(qps=4, cqs=2, window=16, **able)
     bus = Bus(dut.axil, make_rng())
     count = able.get("event_queues", 1)
     heard = []
@@ -236,12 +235,12 @@ def test_event_queues_are_written(able, told):
 
     simulate(dut, host, background=[listen])
     assert not hasattr(make(), "event_queue")
-    assert not hasattr(Registers(data_width=64, qps=4, cqs=2, window=16, cq_moderation=True), "event_queue")
+    assert not hasattr(make(qps=4, cqs=2, window=16, cq_moderation=True), "event_queue")
 
 
 def test_who_gets_raw_frames_is_written_and_forgotten():
     """At 0x700, and nowhere near it; a DEVICE_RESET clears it."""
-    dut = Registers(data_width=64, qps=4, cqs=2, window=16, raw=True)
+    dut = make(qps=4, cqs=2, window=16, raw=True)
     bus = Bus(dut.axil, make_rng())
 
     async def host(ctx):
@@ -260,7 +259,7 @@ def test_who_gets_raw_frames_is_written_and_forgotten():
 
 def test_an_engine_with_a_table_of_queue_pairs_says_so():
     """16,384 of them, each with a page."""
-    dut = Registers(data_width=64, qps=1 << 14, cqs=64, window=64, table=True)
+    dut = make(qps=1 << 14, cqs=64, window=64, table=True)
     bus = Bus(dut.axil, make_rng())
 
     async def host(ctx):
