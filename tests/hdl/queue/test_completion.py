@@ -348,6 +348,34 @@ def test_what_was_taken_before_a_mark_is_in_memory(data_width):
     assert max(waited) > 1
 
 
+@pytest.mark.parametrize("data_width", [64, 512])
+def test_a_completion_waits_until_it_is_in_memory(data_width):
+    """Who is told that none waits finds all that was taken before."""
+    rng = make_rng()
+    world = World(shared(CompletionWriter, data_width, 4), rng, stall=rng.choice([0, 0.3]))
+    dut, sent = world.dut, []
+
+    async def producer(ctx):
+        await world.configure(ctx, 0, 0x1000, 8)
+        for _ in range(60):
+            await send_all(ctx, dut.completion, [world.completion(0)])
+            sent.append(None)
+            await pause(ctx, rng, 0.9)
+        await world.quiet(ctx)
+
+    async def listener(ctx):
+        rests = 0
+        while len(sent) < 60:
+            taken = len(sent)
+            if not ctx.get(dut.waits):
+                assert len(world.visible) >= taken
+                rests += 1
+            await ctx.tick()
+        assert rests > 0
+
+    world.run(producer, listener)
+
+
 @pytest.mark.parametrize("log_size", [0, 2, 15])
 def test_indices_wrap(log_size):
     rng = make_rng()
