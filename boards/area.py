@@ -17,6 +17,7 @@ from verbena.hdl.rnic import Rnic
 from verbena.sw.tools.command import command_line
 
 from .cells import count, count_blocks, show
+from .clocking import clock_network
 from .depth import deepest
 from .depth import show as show_depth
 from .harness import Harness
@@ -39,8 +40,8 @@ COMPOSED = ("top.core", "top.core.send")
 
 
 def write_design(config, folder):
-    """Leaves ``Rnic(config)`` in its harness in ``top.il``."""
-    (folder / "top.il").write_text(free_states(to_rtlil(Harness(Rnic(config)), "top")))
+    """Leaves ``Rnic(config)`` in its harness in ``top.il``, its reset on a clock network, as boards have it."""
+    (folder / "top.il").write_text(free_states(to_rtlil(Harness(Rnic(config, clock_network)), "top")))
 
 
 def synthesize(folder):

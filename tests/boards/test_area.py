@@ -8,6 +8,7 @@ from stand_ins import stand_in
 from verbena.boards import area
 from verbena.boards.cells import count_blocks
 from verbena.boards.harness import Harness
+from verbena.hdl.config import Config
 from verbena.hdl.generate import to_rtlil
 from verbena.hdl.stream.fifo import Queue
 from verbena.hdl.stream.slice import Slice
@@ -69,6 +70,12 @@ def test_the_whole_includes_the_harness(folder):
     # 34 bits of inputs (one of them `ready`) shift, and as many of outputs are held, besides what folds them.
     assert counts["ff"] >= 33 + 33 + 34 + 34
     assert counts["bram"] == counts["dsp"] == 0
+
+
+def test_the_reset_goes_by_a_network_made_for_clocks(tmp_path):
+    """As one net of wires it keeps router1 busy for hours."""
+    area.write_design(Config(qps=2, cqs=2), tmp_path)
+    assert r"cell \DCCA" in (tmp_path / "top.il").read_text()
 
 
 @pytest.mark.slow
