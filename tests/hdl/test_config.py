@@ -172,7 +172,7 @@ def test_an_engine_without_unreliable_queue_pairs(name, opcodes):
     assert with_["packetizer"].opcodes - without["packetizer"].opcodes == opcodes
     for made, there in (with_, True), (without, False):
         assert getattr(made["lookup"], name) is there
-        assert made["registers"].transports == Config(**{name: there}).transports
+        assert made["registers"].identity.transports == Config(**{name: there}).transports
         assert opcodes.isdisjoint(made["depacketizer"].opcodes) is not there
     assert (without["lookup"].uc, without["lookup"].ud) == (name != "uc", name != "ud")
     assert blocks(Config(requests=False))["depacketizer"].opcodes > opcodes
@@ -185,7 +185,7 @@ def test_shared_receive_queues():
     for config in (Config(qps=8, srqs=2), Config(qps=8, srqs=0)):
         made = blocks(config)
         srqs = config.srqs
-        assert (made["registers"].srqs, made["commands"].srqs, made["responder"].srqs) == (srqs, srqs, srqs)
+        assert (made["registers"].identity.srqs, made["commands"].srqs, made["responder"].srqs) == (srqs, srqs, srqs)
         assert made["rq_fetch"].rings == 8 + srqs
         assert hasattr(made["rq_fetch"], "point") == hasattr(made["responder"], "point") == (srqs > 0)
 
@@ -198,7 +198,7 @@ def test_operations_on_keys():
         assert ("key_operations" in made) is there
         assert hasattr(made["acknowledger"], "operation") is hasattr(made["send"], "operation") is there
         assert (made["packetizer"].opcodes >= INVALIDATES) is (made["depacketizer"].opcodes >= INVALIDATES) is there
-        assert made["registers"].key_operations is made["responder"].keys is there
+        assert made["registers"].identity.key_operations is made["responder"].keys is there
     with pytest.raises(ValueError, match="need requests"):
         Config(requests=False, key_operations=True)
 
@@ -211,9 +211,9 @@ def test_event_queues_and_moderation(queues, cqs, interrupts):
     made = blocks(Config(qps=8, event_queues=queues, cq_moderation=cqs, interrupt_moderation=interrupts))
     names = ("registers", "commands", "completions")
     registers, commands, completions = (made[name] for name in names)
-    assert (registers.event_queues, completions.queues) == (queues, queues)
-    assert registers.cq_moderation is commands.moderation is completions.moderation is cqs
-    assert registers.interrupt_moderation is interrupts
+    assert (registers.identity.event_queues, completions.queues) == (queues, queues)
+    assert registers.identity.cq_moderation is commands.moderation is completions.moderation is cqs
+    assert registers.identity.interrupt_moderation is interrupts
     counts = [sum(name.startswith(kind) for name in made) for kind in ("events", "event_queue_", "interrupt_")]
     assert counts == [queues, queues if queues > 1 or interrupts else 0, queues if interrupts else 0]
     assert ("moderation_clock" in made) is (cqs or interrupts)
@@ -229,11 +229,11 @@ def test_networks():
         made = blocks(Config(qps=8, **more))
         for name in ("packetizer", "depacketizer"):
             assert made[name].networks == NETWORKS[:count]
-        assert (made["registers"].roce_v1, made["registers"].multicast) == (count == 3, False)
+        assert (made["registers"].identity.roce_v1, made["registers"].identity.multicast) == (count == 3, False)
         assert "multicast" not in made
         assert not made["depacketizer"].groups
     made = blocks(Config(qps=8, ipv6=True, multicast=True))
-    assert made["registers"].multicast
+    assert made["registers"].identity.multicast
     assert made["depacketizer"].groups
     for more, name in (({"roce_v1": True}, "roce_v1"), ({"multicast": True}, "multicast")):
         with pytest.raises(ValueError, match=f"{name} needs ipv6"):
@@ -261,7 +261,7 @@ def test_raw_packets():
         assert (QpType.RAW_PACKET in config.transports) is there
         made = blocks(config)
         assert all((name in made) is there for name in ("raw_transmit", "raw_receive", "receive_merge"))
-        assert made["registers"].raw is made["lookup"].raw is there
+        assert made["registers"].identity.raw is made["lookup"].raw is there
     assert Config(qps=8, uc=False, ud=False, raw_packets=True).transports == (QpType.RC, QpType.RAW_PACKET)
     with pytest.raises(ValueError, match="need requests"):
         Config(requests=False, raw_packets=True)
@@ -286,7 +286,8 @@ def test_an_engine_without_atomics():
     made = blocks(Config(atomics=False))
     assert made["depacketizer"].refused - blocks(Config())["depacketizer"].refused == {0x13, 0x14}
     assert not made["depacketizer"].opcodes & {0x13, 0x14}
-    assert not any(made[name].atomics for name in ("registers", "responder", "dma", "read_atomic_responder"))
+    assert not any(made[name].atomics for name in ("responder", "dma", "read_atomic_responder"))
+    assert not made["registers"].identity.atomics
 
 
 def test_nobody_looks_at_the_headers_of_responses_without_requests():
