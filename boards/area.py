@@ -32,7 +32,7 @@ DEVICE = ["--um5g-85k", "--speed", "8", "--package", "CABGA756"]
 AIM_MHZ = 125
 """What the engine is to reach on this device."""
 
-DEEPEST = 7
+DEEPEST = 8
 """Levels of LUTs from register to register, at most."""
 
 COMPOSED = ("top.core", "top.core.send")
