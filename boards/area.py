@@ -32,16 +32,16 @@ DEVICE = ["--um5g-85k", "--speed", "8", "--package", "CABGA756"]
 AIM_MHZ = 125
 """What the engine is to reach on this device."""
 
-DEEPEST = 8
+DEEPEST = 7
 """Levels of LUTs from register to register, at most."""
 
 COMPOSED = ("top.core", "top.core.send")
 """What is no more than blocks of its own."""
 
 
-def write_design(config, folder):
-    """Leaves ``Rnic(config)`` in its harness in ``top.il``, its reset on a clock network, as boards have it."""
-    (folder / "top.il").write_text(free_states(to_rtlil(Harness(Rnic(config, clock_network)), "top")))
+def write_design(config, folder, spread=None):
+    """Leaves ``Rnic(config, spread)`` in its harness in ``top.il``."""
+    (folder / "top.il").write_text(free_states(to_rtlil(Harness(Rnic(config, spread)), "top")))
 
 
 def synthesize(folder):
@@ -58,7 +58,7 @@ def measure(config, folder, seed=SEED, blocks=True):
     folder.mkdir(parents=True, exist_ok=True)
     say = Stages("area")
     say("synthesizing")
-    write_design(config, folder)
+    write_design(config, folder, clock_network)  # as wires the reset would keep the router busy for hours
     with ThreadPoolExecutor(2) as pool:
         breakdown = pool.submit(count_blocks, folder, COMPOSED) if blocks else None
         result = synthesize(folder)
