@@ -113,18 +113,22 @@ class ContextBank(wiring.Component):
         slot = Signal(range(self.slots), name=f"{name}_slot")
         row = Signal(range(max(2, self.rows)), name=f"{name}_row")
         waiting = Signal(part * self.rows, name=f"{name}_waiting", reset_less=True)
-        last = self._is_last(row)
+        last, takes, begins = self._is_last(row), Signal(name=f"{name}_takes"), Signal(name=f"{name}_begins")
+        ready = Signal(init=1, name=f"{name}_ready")
         m.d.comb += [
-            port.ready.eq(~writes | last),
+            port.ready.eq(ready),
+            takes.eq(port.en & ready),
             ram.w_addr.eq(self._at(slot, row)),
             ram.w_data.eq(waiting[:part]),
             ram.w_en.eq(writes),
         ]
+        m.d.sync += begins.eq(takes)
         with m.If(writes):
             m.d.sync += [writes.eq(~last), row.eq(self._next(row)), waiting.eq(waiting >> part)]
-        with m.If(port.en & port.ready):
-            m.d.sync += [writes.eq(1), slot.eq(port.slot), row.eq(0), waiting.eq(port.data)]
-        return ram, writes & (row == 0)
+            m.d.sync += ready.eq(last | self._is_last(self._next(row)))
+        with m.If(takes):
+            m.d.sync += [writes.eq(1), slot.eq(port.slot), row.eq(0), waiting.eq(port.data), ready.eq(self.rows == 1)]
+        return ram, begins
 
     def elaborate(self, platform):
         m = Module()
