@@ -8,7 +8,7 @@ from .loss import LOSSES, LOSSY
 from .plan import CURVES, SIZES
 from .words import name_of
 
-__all__ = ["CLOCK_MHZ", "draw"]
+__all__ = ["CLOCK_MHZ", "draw", "panels_of"]
 
 CLOCK_MHZ = 156.25
 COLOURS = dict(zip((*CURVES, "FETCH_ADD"), ("#2a6fb0", "#c2571a", "#3d8b4f", "#7d4fa0")))
@@ -97,7 +97,7 @@ def _lossy(axes, rows):
     axes.legend(fontsize=8)
 
 
-def _panels(rows):
+def panels_of(rows):
     """What there is to draw: functions of the panels, and how many panels each needs."""
     panels = []
     if curves := _group(rows, "throughput"):
@@ -112,6 +112,10 @@ def _panels(rows):
     bars("other small messages, cycles a message", "different words", "both ways", "WQEs", figure="cycles_per_message")
     bars("slow memory (cycles of a read / of a write): share of the wire", "memory latency", figure="wire_fraction")
     bars("misses of the translation, cycles a message", "misses", figure="cycles_per_message")
+    bars("more queue pairs than slots: cycles by those of as many as have one", "queue pairs", figure="ratio_to_one_slot")
+    bars("keys: made valid, used, and made invalid, cycles", "keys", figure="cycles_per_message")
+    bars("raw packets: share of the wire", "raw packets", figure="wire_fraction")
+    bars("events a completion", "events", figure="events_per_completion")
     bars("latency alone, cycles", "latency")
     bars("latency beside long messages, worst, cycles", "mixed sizes")
     bars("what one loss costs, cycles", "one loss")
@@ -128,7 +132,7 @@ def draw(rows, path):
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    panels = _panels(rows)
+    panels = panels_of(rows)
     count = sum(number for _, number in panels)
     columns = min(2, max(1, count))
     lines = max(1, -(-count // columns))

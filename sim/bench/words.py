@@ -21,6 +21,8 @@ def name_of(row):
         words.append(row["direction"])
     if "words" in row:
         words.append(f"{row['words']} words")
+    if "key" in row:
+        words.append(f"by the key of a {row['key']}")
     if "own_qps" in row:
         words.append("QPs of their own" if row["own_qps"] else "the same QPs")
         words.append(f"{row['messages_per_ack']:g} an ACK")

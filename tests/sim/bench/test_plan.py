@@ -1,6 +1,7 @@
 """Which rows there are."""
 
 from verbena.sim.bench.goals import GOALS, NARROW
+from verbena.sim.bench.picture import panels_of
 from verbena.sim.bench.plan import FAR, GROUPS, plan
 from verbena.sim.bench.rows import both_ways, throughput
 
@@ -9,6 +10,11 @@ def test_groups_stand_together_and_in_order():
     groups = [item.group for item in plan(True)]
     assert list(dict.fromkeys(groups)) == list(GROUPS)
     assert groups == sorted(groups, key=GROUPS.index)
+
+
+def test_each_group_is_drawn():
+    for group in GROUPS:
+        assert panels_of([{"group": group}]), group
 
 
 def test_engines_are_compiled_on_demand_only():
