@@ -112,7 +112,7 @@ def panels_of(rows):
     bars("other small messages, cycles a message", "different words", "both ways", "WQEs", figure="cycles_per_message")
     bars("slow memory (cycles of a read / of a write): share of the wire", "memory latency", figure="wire_fraction")
     bars("misses of the translation, cycles a message", "misses", figure="cycles_per_message")
-    bars("more queue pairs than slots: cycles by those of as many as have one", "queue pairs", figure="ratio_to_one_slot")
+    bars("more queue pairs than slots: times the cycles of one slot", "queue pairs", figure="ratio_to_one_slot")
     bars("keys: made valid, used, and made invalid, cycles", "keys", figure="cycles_per_message")
     bars("raw packets: share of the wire", "raw packets", figure="wire_fraction")
     bars("events a completion", "events", figure="events_per_completion")
