@@ -53,15 +53,15 @@ test-verilog: $(READY) ## Compare each block with its Verilog, cycle by cycle, i
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/verilog
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/verilog $(if $(EVERY),--every $(EVERY)) $(ONLY)
 
-test-widths: $(READY) ## Run the whole adapters' tests at 512 bits, and a short set at 128 and 256 (EVERY=4 for a quarter of what make test leaves out at 512; takes about 10 minutes)
-	for width in 128 256; do \
+test-widths: $(READY) ## Run the whole adapters' tests at 512 bits, and a short set at 128 and 256 (WIDTHS=128, EVERY=4 for a quarter of what make test leaves out at 512; takes about 10 minutes)
+	for width in $(or $(WIDTHS),128 256); do \
 		$(BIN)/python -m verbena.sim.model --data-width $$width && \
 		VERBENA_DATA_WIDTH=$$width $(BIN)/python -m pytest -q -m every_width tests/adapter || exit 1; done
 	$(BIN)/python -m verbena.sim.model --data-width 512
 	VERBENA_DATA_WIDTH=512 VERBENA_FRAMES=7000 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not slow' $(if $(EVERY),--one-in $(EVERY)) tests/adapter
 
-interop: $(READY) ## Run the adapter against Linux' Soft-RoCE in QEMU (ONLY=pattern SEED= SLOTS=4; takes 5 to 10 minutes)
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/interop $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED)) $(if $(SLOTS),--slots $(SLOTS))
+interop: $(READY) ## Run the adapter against Linux' Soft-RoCE in QEMU (ONLY=pattern EVERY=3 for a third, SEED= SLOTS=4; takes 5 to 10 minutes)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/interop $(if $(ONLY),--only '$(ONLY)') $(if $(EVERY),--every $(EVERY)) $(if $(SEED),--seed $(SEED)) $(if $(SLOTS),--slots $(SLOTS))
 
 node-interop: $(READY) ## Run a simulated board, at its RGMII pins, against Linux' Soft-RoCE in QEMU (ONLY=pattern SEED=; takes 5 to 25 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/interop --station node $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED))
@@ -80,8 +80,8 @@ pages: $(READY) ## Have a headless Chromium open the pages of `verbena trace`
 	@command -v chromium >/dev/null || { echo "chromium is missing: sudo apt install chromium" >&2; exit 1; }
 	$(BIN)/python -m pytest -q tests/browser
 
-formal: $(READY) ## Prove properties of blocks with an SMT solver (takes 10 to 15 minutes)
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/formal
+formal: $(READY) ## Prove properties of blocks with an SMT solver (EVERY=2 for a half; takes 10 to 15 minutes)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q $(if $(EVERY),--one-in $(EVERY)) tests/formal
 
 # Many points on all cores, or on a Dask cluster (SCHEDULER=tcp://HOST:PORT); the folder gets sweep.csv.
 SWEEP = PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m verbena.sim.sweep $(if $(JOBS),--jobs $(JOBS)) $(if $(SCHEDULER),--scheduler $(SCHEDULER))

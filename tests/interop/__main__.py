@@ -34,13 +34,13 @@ STATIONS = {
 RESULTS = {"adapter": "interop.json", "node": "node-interop.json"}
 
 
-def selected(station, only, seed):
-    """Groups of cases by name, those for this station whose names match the pattern ``only``."""
+def selected(station, only, seed, every=1):
+    """Groups of cases by name: of those for this station whose names match the pattern ``only``, every so many."""
     patterns = STATIONS[station][2], only
     chosen = {
         name: [
             case for case in cases if all(re.search(each, f"{name}: {case.name} as {case.role}") for each in patterns)
-        ]
+        ][::every]
         for name, cases in all_groups(seed).items()
     }
     return {name: cases for name, cases in chosen.items() if cases}
@@ -79,13 +79,13 @@ def run_group(make, folder, name, cases, report):
     return captures
 
 
-def run(station, only, seed, slots=64):
+def run(station, only, seed, slots=64, every=1):
     """The whole suite; the exit status."""
     check_host()
     kind, sources, _ = STATIONS[station]
     if slots != Config().slots:
         sources = [lambda: rnic(slots=slots)]
-    groups = selected(station, only, seed)
+    groups = selected(station, only, seed, every)
     # Asked for once: the sources may change while this runs.
     designs = [source() for source in sources]
     models = [build_model(design, verbose=True).directory.name for design in designs]
@@ -124,12 +124,13 @@ def main():
     parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose `group: name as role` matches this")
     parser.add_argument("--list", action="store_true", help="list the cases and end")
     parser.add_argument("--seed", type=int, default=1, help="of the random faults (%(default)s)")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="of a group's cases every Nth (%(default)s)")
     parser.add_argument("--slots", type=int, default=64, help="queue pairs that are on chip at a time (%(default)s)")
     options = parser.parse_args()
     if options.slots not in (4, 8, 16, 32, 64) or (options.slots != 64 and options.station != "adapter"):
         parser.error("slots must be 4, 8, 16, 32 or 64, and are the adapter's")
     if options.list:
-        for name, cases in selected(options.station, options.only, options.seed).items():
+        for name, cases in selected(options.station, options.only, options.seed, options.every).items():
             for case in cases:
                 print(f"{name}: {case.name} as {case.role}")
         return 0
@@ -138,7 +139,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         with FileLock(ROOT / "lock", timeout=0):
-            return run(options.station, options.only, options.seed, options.slots)
+            return run(options.station, options.only, options.seed, options.slots, options.every)
     except Timeout:
         print("interop: another run is going on here", file=sys.stderr)
         return 1

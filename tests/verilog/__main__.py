@@ -35,7 +35,7 @@ class Outcome:
 
 
 def record(folder, tests, every):
-    """Runs every so many of each file's tests, and records; False if one fails."""
+    """Runs every so many of the tests, and records; False if one fails."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])

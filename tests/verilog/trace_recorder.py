@@ -283,7 +283,7 @@ def recording(folder, test):
 
 def pytest_addoption(parser):
     parser.addoption("--record", type=Path, metavar="FOLDER", help="write traces of the blocks that are simulated")
-    parser.addoption("--every", type=int, default=1, metavar="N", help="of each file's tests, every Nth (%(default)s)")
+    parser.addoption("--every", type=int, default=1, metavar="N", help="every Nth test (%(default)s)")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -292,15 +292,10 @@ def pytest_collection_modifyitems(config, items):
         return
     from case_width import ends
 
-    files = defaultdict(lambda: defaultdict(list))
+    functions = defaultdict(list)
     for item in items:
-        files[item.path][item.nodeid.partition("[")[0]].append(item)
-    kept = {
-        case
-        for functions in files.values()
-        for cases in list(functions.values())[:: config.getoption("every")]
-        for case in ends(cases)
-    }
+        functions[item.nodeid.partition("[")[0]].append(item)
+    kept = {case for cases in list(functions.values())[:: config.getoption("every")] for case in ends(cases)}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 
