@@ -91,7 +91,8 @@ def test_misses_are_misses():
     with End("sim1", 4096) as b:
         after = b.context.query_counters()
     assert after["mtt_misses"] - before["mtt_misses"] > row["messages"]
-    assert row["cycles_per_message"] >= 0.99 * row["wire_cycles"]  # between two batches, of which one is half as long
+    # Between two batches, of which one is half as long: what the caches hold before is worth a percent or two.
+    assert row["cycles_per_message"] >= 0.98 * row["wire_cycles"]
     # Another table of translations, at another place, shares other sets with what hits.
     assert random_pages(4)["cycles_per_message"] == pytest.approx(row["cycles_per_message"], rel=0.05)
 
