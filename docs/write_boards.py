@@ -4,7 +4,7 @@ docs/boards.json.
 ``python docs/write_boards.py`` does that; ``python docs/write_boards.py build`` first takes what ``make bitstream``,
 ``make area`` and ``python -m verbena.boards.area_switches`` left in that folder (``boards.json``, ``area.json``,
 ``area_switches.json``) into docs/boards.json, the first two with the commit that is checked out. What was measured
-before stays, so that boards may be built one by one.
+before stays, so that boards and seeds may be built one by one.
 """
 
 import json
@@ -38,7 +38,7 @@ def boards(results):
         for run in result["runs"]:
             engine = [each for each in run["clocks"].values() if each["wanted_mhz"] != 125]
             ethernet = [each for each in run["clocks"].values() if each["wanted_mhz"] == 125]
-            cells = [f"`{name}`", f"{run['device']}-{run['speed']}", result["commit"], run["seed"], engine[0]["mhz"]]
+            cells = [f"`{name}`", f"{run['device']}-{run['speed']}", run["commit"], run["seed"], engine[0]["mhz"]]
             cells += [f"{engine[0]['wanted_mhz']:g}", ", ".join(f"{each['mhz']:g}" for each in ethernet)]
             cells += [round(run["seconds"] / 60), _used(run, "TRELLIS_COMB"), _used(run, "DP16KD")]
             rows.append(cells)
@@ -69,7 +69,9 @@ def take(results, folder, commit):
     """``results`` with what stands in ``folder`` in the place of what was known of it."""
     path = folder / "boards.json"
     for name, result in (json.loads(path.read_text()) if path.exists() else {}).items():
-        results["boards"][name] = {key: result[key] for key in ("built", "core_mhz", "runs")} | {"commit": commit}
+        before = results["boards"].get(name, {}).get("runs", [])
+        runs = {run["seed"]: run for run in [*before, *(run | {"commit": commit} for run in result["runs"])]}
+        results["boards"][name] = {"core_mhz": result["core_mhz"], "runs": [runs[seed] for seed in sorted(runs)]}
     path = folder / "area.json"
     if path.exists():
         run = json.loads(path.read_text())
