@@ -27,7 +27,7 @@ from .requester_context import BLOCKS_BITS, Phase, RequesterContext, RequesterCo
 from .requester_outputs import OutputStrobes, Reply, RequesterOutputs
 from .requester_swap import RequesterSwap
 from .segmenter import ReadBegun, Segmenter
-from .send_decision import SendAction, SendDecision
+from .send_decision import SendAction, SendDecision, window_closed
 from .turn_hold import TurnHold
 
 __all__ = ["Requester"]
@@ -620,7 +620,7 @@ class Requester(wiring.Component):
         """1 if a turn would find something to do that no ACK, no timer and no doorbell will ask for; perhaps also if a
         message may not start for want of a credit, a READ or a fence."""
         posted = status.producer != state.index
-        open_ = (state.index - progress.oldest)[:16] != self.window  # a ring that went back may be before the oldest
+        open_ = ~window_closed(state.index, progress.oldest, self.window)
         begins = Mux((qp_state == QpState.SQD) | state.draining, state.index != state.top, open_)
         goes_on = state.draining | status.error | (state.phase == Phase.RESUME) | (posted & begins)
         alive = (qp_state == QpState.RTS) | (qp_state == QpState.SQD)

@@ -9,7 +9,15 @@ from ...abi.contexts import QpState
 from ...queue.ring import RingStatus
 from .requester_context import Phase, RequesterContext
 
-__all__ = ["SendAction", "SendDecision"]
+__all__ = ["SendAction", "SendDecision", "window_closed"]
+
+
+def window_closed(index, oldest, window):
+    """1 if no message may begin at WQE ``index``: ``window`` of them, a power of two, are under way from ``oldest`` on.
+    An index behind the oldest, of a ring that went back, is no such case: the packet turns out to be acknowledged.
+    """
+    bits = ceil_log2(window)
+    return (index[:bits] == oldest[:bits]) & ((index[bits:] - oldest[bits:])[:2] == 1)
 
 
 class SendAction(enum.Enum):
@@ -78,8 +86,6 @@ class SendDecision(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         fetched = Signal(16)
-        bits = ceil_log2(self.window)
-        place = self.state.index[:bits]
         m.d.comb += fetched.eq(self.status.fetched - self.state.index)
 
         # One bit for each question ...
@@ -98,8 +104,7 @@ class SendDecision(wiring.Component):
             pending.eq(self.status.fetched != self.state.index),
             self.several.eq((fetched[1:] != 0) | self.state.draining),
             at_oldest.eq(self.state.index == self.oldest),
-            # An index behind the oldest is no case of a closed window: the packet will turn out to be acknowledged.
-            closed.eq((place == self.oldest[:bits]) & ((self.state.index[bits:] - self.oldest[bits:])[:2] == 1)),
+            closed.eq(window_closed(self.state.index, self.oldest, self.window)),
         ]
 
         # ... and what follows from them.
