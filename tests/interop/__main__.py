@@ -127,6 +127,8 @@ def main():
     parser.add_argument("--every", type=int, default=1, metavar="N", help="of a group's cases every Nth (%(default)s)")
     parser.add_argument("--slots", type=int, default=64, help="queue pairs that are on chip at a time (%(default)s)")
     options = parser.parse_args()
+    if options.every < 1:
+        parser.error("every must be at least 1")
     if options.slots not in (4, 8, 16, 32, 64) or (options.slots != 64 and options.station != "adapter"):
         parser.error("slots must be 4, 8, 16, 32 or 64, and are the adapter's")
     if options.list:
