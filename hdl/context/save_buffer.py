@@ -15,9 +15,9 @@ __all__ = ["SaveBuffer"]
 class SaveBuffer(wiring.Component):
     """Collects the sections of one QP, which come side by side, and gives them as a record.
 
-    A word of one section is taken each cycle. Behind its last word the first other one that has a word follows at once,
-    or a cycle after it had none. A word of the record comes each cycle, but for 3 behind the header and 2 before the
-    checksum.
+    A word of one section is taken each cycle. Behind its last word the first other one follows at once that had a word in
+    the cycle before, or a cycle after it had none. A word of the record comes each cycle, but for 3 behind the header and
+    2 before the checksum.
 
     Parameters
     ----------
@@ -33,7 +33,8 @@ class SaveBuffer(wiring.Component):
     begin : 1
         Strobe, while not ``busy``: forget what is here.
     given, full, wake : a bit each section, 1, 1
-        It is here; all are, as of a cycle ago; the QP must come back by itself.
+        It is here, from the second cycle behind its last word on; all are, as of a cycle ago; the QP must come back by
+        itself.
     go, index : 1, QP index
         Strobe, while ``full``: give the record of this QP.
     words
@@ -71,33 +72,42 @@ class SaveBuffer(wiring.Component):
         counts = Array(Signal(range(limit + 1), name=f"count_{number}") for number, limit in enumerate(self.limits))
         m.d.sync += self.full.eq(self.given.all() & ~self.begin)
 
-        # Whose words come is a register, so that no owner waits for what another one says.
+        # Whose words come is a register, so that no owner waits for what another one says. Who follows had a word in
+        # the cycle before, and so has it still.
         chosen = Signal(range(count))
-        offers, word = Signal(count), Signal.like(self.saved[0].payload)
-        comes, rest = Signal(), Signal(count)
+        offers, waiting, rest = Signal(count), Signal(count), Signal(count)
+        comes, word = Signal(), Signal.like(self.saved[0].payload)
         m.d.comb += [
             offers.eq(Cat(port.valid for port in self.saved)),
             comes.eq(offers.bit_select(chosen, 1)),
             word.eq(Array(port.payload for port in self.saved)[chosen]),
-            rest.eq(offers & ~(1 << chosen)),
+            rest.eq(waiting & ~(1 << chosen)),
             *(port.ready.eq(chosen == number) for number, port in enumerate(self.saved)),
         ]
-        m.d.sync += [
-            store.w_addr.eq(starts[chosen] + counts[chosen]),
-            store.w_data.eq(word.data),
-            store.w_en.eq(comes),
-        ]
-        with m.If(comes):
-            m.d.sync += [
-                counts[chosen].eq(counts[chosen] + 1),
-                self.given.bit_select(chosen, 1).eq(word.last),
-                self.words.eq(self.words + 1),
-                self.wake.eq(self.wake | (word.last & word.wake)),
-            ]
+        m.d.sync += waiting.eq(offers & ~(1 << chosen))
         with m.If(~comes | word.last):
             for number in reversed(range(count)):
                 with m.If(rest[number]):
                     m.d.sync += chosen.eq(number)
+
+        # What has come is counted and stored a cycle later: the way from the owners ends here.
+        came, whose = Signal(), Signal.like(chosen)
+        last, wake = Signal(), Signal()
+        m.d.sync += [
+            came.eq(comes),
+            whose.eq(chosen),
+            store.w_data.eq(word.data),
+            last.eq(word.last),
+            wake.eq(word.wake),
+        ]
+        m.d.comb += [store.w_addr.eq(starts[whose] + counts[whose]), store.w_en.eq(came)]
+        with m.If(came):
+            m.d.sync += [
+                counts[whose].eq(counts[whose] + 1),
+                self.given.bit_select(whose, 1).eq(last),
+                self.words.eq(self.words + 1),
+                self.wake.eq(self.wake | (last & wake)),
+            ]
         with m.If(self.begin):
             m.d.sync += [self.given.eq(0), self.words.eq(HEADER_WORDS + 1), self.wake.eq(0)]
             m.d.sync += [value.eq(0) for value in counts]

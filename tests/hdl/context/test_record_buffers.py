@@ -62,7 +62,8 @@ def test_what_a_buffer_gives():
             for number in order:
                 assert not ctx.get(dut.full)
                 await give(ctx, number, sections[number], number == waking)
-            await ctx.tick()
+            assert not ctx.get(dut.full)
+            await ctx.tick().repeat(2)
             assert ctx.get(dut.full)
             assert ctx.get(dut.wake) == (waking is not None)
             index = rng.randrange(QPS)
@@ -99,7 +100,7 @@ def test_sections_that_come_side_by_side():
             assert len(moved) == 1
         for port in dut.saved:
             ctx.set(port.valid, 0)
-        await ctx.tick()
+        await ctx.tick().repeat(2)
         assert ctx.get(dut.full)
         await strobe(ctx, dut.go)
         expected = record(0, sections)
@@ -118,6 +119,8 @@ def test_how_fast_a_record_goes():
         await strobe(ctx, dut.begin)
         for port, words in zip(dut.saved, sections, strict=True):
             await send_all(ctx, port, [{"data": word, "last": at == len(words) - 1} for at, word in enumerate(words)])
+        await ctx.tick().repeat(2)
+        assert ctx.get(dut.full)
         ctx.set(dut.o.ready, 1)
         await strobe(ctx, dut.go)
         valid = []

@@ -131,7 +131,7 @@ async def save(ctx, dut, rng, index, words, wake):
                 showing[number] = False
     for port in dut.saved:
         ctx.set(port.valid, 0)
-    await ctx.tick()
+    await ctx.tick().repeat(2)
     assert ctx.get(dut.full)
     assert ctx.get(dut.wake) == (wake is not None)
     await strobe(ctx, (dut.write, 1), (dut.write_index, index))
