@@ -1,6 +1,6 @@
 """Completion queues: CQEs to rings in host memory, and the events they cause."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -9,16 +9,15 @@ from ..abi.contexts import CQ_CONTEXT, CQ_CONTEXT_WORDS
 from ..abi.cqc import CQ_RECORD, CQC_SAVED, CQN_BITS
 from ..abi.cqe import CQE, WcStatus
 from ..abi.eqe import EventType
-from ..stream.fifo import Queue
 from ..stream.packet import PacketBeat
 from ..stream.record import record_layout
 from ..stream.table import Table
 from ..stream.transfer import AttributeWrite, Completion, CqControl, Done, Event, QpError, ReadRequest
 from .cq_doorbells import CqArm, CqDoorbells, CqIndex
+from .cq_due import CqDue
 from .cq_fetch import CqFetch, record_address
-from .cq_moderation import CqModeration
+from .cq_flights import CqFlights
 from .cq_notices import CqNotices
-from .cq_vectors import CqVectors
 
 __all__ = ["CompletionWriter"]
 
@@ -178,8 +177,8 @@ class CompletionWriter(wiring.Component):
         m.submodules.doorbells = doorbells = CqDoorbells(self.cqs)
         m.submodules.notices = notices = CqNotices(self.cqs, self.queues)
         m.submodules.reader = reader = CqFetch(self.data_width)
-        flight = data.StructLayout({"number": CQN_BITS, "urgent": 1, "saves": 1})
-        m.submodules.flights = flights = Queue(flight, self.writes)
+        m.submodules.flights = flights = CqFlights(self.writes)
+        m.submodules.due = due = CqDue(self.cqs, moderation=self.moderation, queues=self.queues)
         produce, produced = producers.write_port(), producers.read_port(domain="comb")
         place, (here, rung_here) = tags.write_port(), [tags.read_port(domain="comb") for _ in range(2)]
         wiring.connect(m, reader.request, wiring.flipped(self.fetch))
@@ -187,6 +186,9 @@ class CompletionWriter(wiring.Component):
         wiring.connect(m, wiring.flipped(self.consumer), doorbells.consumer)
         wiring.connect(m, wiring.flipped(self.arm), doorbells.arm)
         wiring.connect(m, doorbells.armed, notices.arm)
+        wiring.connect(m, wiring.flipped(self.done), flights.done)
+        for said, event in zip(due.o, notices.due):
+            wiring.connect(m, said, event)
         for said, event in zip(notices.event, self.event):
             wiring.connect(m, said, wiring.flipped(event))
 
@@ -312,7 +314,7 @@ class CompletionWriter(wiring.Component):
             # Nothing of any CQ is in flight, and nothing is to be said of the one that has the slot.
             with m.State("DRAIN"):
                 m.d.comb += [looking.eq(1), drains.eq(1)]
-                still = (flights.level == 0) & ~notices.answer & ~notices.busy & ~notices.lost
+                still = ~flights.any & ~notices.answer & ~notices.busy & ~notices.lost
                 with m.If(known & placed & still):
                     with m.If(controlled & match):
                         m.next = "RESET"
@@ -372,7 +374,6 @@ class CompletionWriter(wiring.Component):
             with m.State("HELD"), m.If(self.control.valid):
                 m.next = "RESET"
 
-        waiting = self._wait(m, table, notices, drains | controlled, cq)
         m.d.comb += [
             place.addr.eq(Mux(sweeping, swept, cq)),
             place.data.valid.eq(~sweeping),
@@ -387,10 +388,23 @@ class CompletionWriter(wiring.Component):
             table.write_en.eq(self.attribute_en | filling),
             self.error.payload.qp.eq(payload.qp),
             self.error.payload.event.eq(EventType.QP_FATAL),
-            self.waits.eq(self.completion.valid | (flights.level != 0)),
+            due.write.eq(table.write),
+            due.write_en.eq(table.write_en),
+            due.news.eq(notices.news),
+            due.news_en.eq(notices.news_en),
+            flights.mark.eq(self.mark),
+            self.visible.eq(flights.visible),
+            self.waits.eq(self.completion.valid | flights.any),
             self.moves.eq(~self.completion.valid | self.completion.ready),
-            self.idle.eq(quiet & (flights.level == 0) & notices.idle & ~waiting),
+            self.idle.eq(quiet & ~flights.any & notices.idle & ~due.waits),
         ]
+        if self.moderation:
+            m.d.comb += [
+                due.unit.eq(self.unit),
+                due.hurry.eq(drains | controlled),
+                due.hurry_slot.eq(cq),
+                self.moderates.eq(due.moderates),
+            ]
         with m.If(filling):
             fields = Signal(record_layout(CQ_CONTEXT))
             m.d.comb += [
@@ -461,63 +475,15 @@ class CompletionWriter(wiring.Component):
                 m.d.sync += unplaced.eq(0)
 
         # -- Answers.
-        answer = flights.o.payload
-        failed = self.done.payload.status != 0
-        comes = self.done.valid & flights.o.valid
-        m.d.comb += [
-            self.done.ready.eq(flights.o.valid),
-            flights.o.ready.eq(self.done.valid),
-            notices.lost_number.eq(old_number),
-            self.count_cqes.eq(notices.count_cqes),
-        ]
+        m.d.comb += [notices.lost_number.eq(old_number), self.count_cqes.eq(notices.count_cqes)]
         m.d.sync += [
-            notices.answer.eq(comes & ~answer.saves),
-            notices.number.eq(answer.number),
-            notices.urgent.eq(answer.urgent),
-            notices.failed.eq(failed),
+            notices.answer.eq(flights.o_en & ~flights.o.saves),
+            notices.number.eq(flights.o.number),
+            notices.urgent.eq(flights.o.urgent),
+            notices.failed.eq(flights.failed),
         ]
-        # Writes are answered in their order: those not answered are counted, and from a mark on those before it.
-        flying, left = Signal(range(self.writes + 1)), Signal(range(self.writes + 1))
-        leaves = flights.i.valid & flights.i.ready
-        m.d.comb += self.visible.eq(left == 0)
-        m.d.sync += flying.eq(flying + leaves - comes)
-        with m.If(self.mark):
-            m.d.sync += left.eq(flying + leaves - comes)
-        with m.Elif(comes & ~self.visible):
-            m.d.sync += left.eq(left - 1)
         with m.If(notices.lost_said):
             m.d.sync += notices.lost.eq(0)
-        with m.If(comes & answer.saves & failed):
+        with m.If(flights.o_en & flights.o.saves & flights.failed):
             m.d.sync += notices.lost.eq(1)
         return m
-
-    def _wait(self, m, table, notices, hurry, slot):
-        """Where CQs wait from when an event is due until it may be said. Returns whether one does."""
-        news, waits = notices.news, Const(0, 1)
-        number, valid = news.number, notices.news_en & news.begins
-        if self.moderation:
-            m.submodules.moderation = moderation = CqModeration(self.cqs)
-            m.d.comb += [
-                moderation.write.eq(table.write),
-                moderation.write_en.eq(table.write_en),
-                moderation.unit.eq(self.unit),
-                moderation.news.eq(news),
-                moderation.news_en.eq(notices.news_en),
-                moderation.hurry.eq(hurry),
-                moderation.hurry_slot.eq(slot),
-                moderation.o.ready.eq(1),
-                self.moderates.eq(moderation.holds),
-            ]
-            number, valid, waits = moderation.o.payload, moderation.o.valid, moderation.holds
-        if self.queues > 1:
-            m.submodules.vectors = vectors = CqVectors(self.cqs, self.queues)
-            m.d.comb += [vectors.write.eq(table.write), vectors.write_en.eq(table.write_en)]
-            for queued, due in zip(vectors.o, notices.due):
-                wiring.connect(m, queued, due)
-            entry, held = vectors.i, vectors.holds
-        else:
-            m.submodules.due = queue = Queue(CQN_BITS, self.cqs)
-            wiring.connect(m, queue.o, notices.due[0])
-            entry, held = queue.i, queue.level != 0
-        m.d.comb += [entry.valid.eq(valid), entry.payload.eq(number)]
-        return waits | held

@@ -15,6 +15,7 @@ __all__ = [
     "RingIndex",
     "RingStatus",
     "receive_batch",
+    "ring_flight",
     "send_batch",
     "word_address",
 ]
@@ -48,6 +49,12 @@ def word_address(blocks, size):
         if not isinstance(value, int) or value < 2 or value & value - 1:
             raise ValueError(f"{name} must be a power of two, at least 2, not {value!r}")
     return data.StructLayout({"word": ceil_log2(size // 8), "block": ceil_log2(blocks)})
+
+
+def ring_flight(rings, blocks, size):
+    """Layout of a read of WQEs under way: of which ring, at which word of the blocks its first one is put, and the
+    index behind its last one."""
+    return data.StructLayout({"qp": ceil_log2(rings), "word": ceil_log2(size // 8) + ceil_log2(blocks), "end": 16})
 
 
 def send_batch(wqe_bytes=WQE_DEFAULT):

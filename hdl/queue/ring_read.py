@@ -1,11 +1,12 @@
 """From where a ring stands to the read of its next WQEs."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..stream.transfer import ReadRequest
+from .ring import ring_flight
 
 __all__ = ["RingRead"]
 
@@ -84,7 +85,7 @@ class RingRead(wiring.Component):
         self.block_bits = ceil_log2(blocks)
         self.word_bits = ceil_log2(size // 8)
         qp_bits = ceil_log2(qps)
-        self.flight_layout = data.StructLayout({"qp": qp_bits, "word": self.word_bits + self.block_bits, "end": 16})
+        self.flight_layout = ring_flight(qps, blocks, size)
         super().__init__(
             {
                 "en": In(1),

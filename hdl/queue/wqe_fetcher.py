@@ -1,6 +1,6 @@
 """Work queues: from rings in host memory to blocks on chip, ahead of need."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -8,10 +8,7 @@ from amaranth.utils import ceil_log2
 from ..abi.commands import QpAction
 from ..abi.contexts import QP_CONTEXT
 from ..abi.wqe import WQE_DEFAULT
-from ..stream.fifo import Queue
-from ..stream.in_flight import InFlight
 from ..stream.packet import PacketBeat
-from ..stream.ready import ReadyQueue
 from ..stream.skid import Skid
 from ..stream.table import Table
 from ..stream.transfer import AttributeWrite, QpControl, ReadRequest
@@ -19,20 +16,17 @@ from ..stream.waiting_set import WaitingSet
 from ..stream.words import WORD_BITS, SavedWord
 from .block_pool import BlockPool
 from .ring import PushDoorbell, PushWord, RingIndex, RingStatus, receive_batch, send_batch, word_address
+from .ring_calls import RingCalls
 from .ring_doorbell import RingDoorbell
 from .ring_halt import RingHalt
 from .ring_indices import RingIndices
 from .ring_read import RingRead
 from .ring_swap import RingState, RingSwap
 from .room_watch import RoomWatch
-from .wqe_area import WqeArea
-from .wqe_push import WqePush
+from .wqe_landing import WqeLanding
+from .wqe_reads import WqeReads
 
 __all__ = ["RingIndex", "RingPrefetcher", "RingStatus"]
-
-
-READ_BITS = 8
-"""Of a read's number, see :class:`verbena.hdl.stream.in_flight.InFlight`."""
 
 
 class RingPrefetcher(wiring.Component):
@@ -265,7 +259,7 @@ class RingPrefetcher(wiring.Component):
 
         names = ("state", self.base, self.log_size, self.stride)
         m.submodules.table = table = Table(QP_CONTEXT, names, self.rings, late=[self.base])
-        m.submodules.ready = ready = ReadyQueue(self.rings)
+        m.submodules.calls = calls = RingCalls(self.rings, on_demand=self.on_demand)
         m.submodules.arrivals = arrivals = self._arrivals
         m.submodules.halt = halt = RingHalt(self.rings, swaps=self.swaps or self.shared > 0)
         m.submodules.indices = indices = self._indices
@@ -273,9 +267,9 @@ class RingPrefetcher(wiring.Component):
         m.submodules.turns = turns = self._turns
         m.submodules.pool = pool = self._pool
         m.submodules.waiting = waiting = WaitingSet(1 << qp_bits)
-        m.submodules.flights = flights = Queue(turns.flight_layout, self.reads)
-        m.submodules.in_flight = reads = InFlight(self.rings, READ_BITS)
-        m.submodules.store = store = WqeArea(self.data_width, self.blocks, self.size, puts=self.sends)
+        m.submodules.reads = reads = WqeReads(
+            self.data_width, self.rings, self.blocks, self.size, self.reads, puts=self.sends
+        )
         pointing = self._connect_control(m, halt)
         m.d.comb += [
             doorbell.doorbell.valid.eq(self.doorbell.valid),
@@ -304,8 +298,6 @@ class RingPrefetcher(wiring.Component):
         evicts = Signal()  # it is of one that is to make room
         evict = Signal()
         stopped = Signal()  # the turn is of one that stands still for that
-        missed, missed_qp = Signal(), Signal(qp_bits)  # it had a turn meanwhile
-        asked, asked_qp = Signal(), Signal(qp_bits)  # one whose WQEs are wanted, until its turn
         looking = Signal()  # a turn was looked up, or is being
         rings = Signal()  # the turn is a doorbell's
         late = Signal()
@@ -332,7 +324,7 @@ class RingPrefetcher(wiring.Component):
         ]
         m.d.comb += [
             indices.look_qp.eq(look_qp),
-            idle.eq(~again & ~evict & ~grant & ~ready.o.valid),
+            idle.eq(~again & ~evict & ~grant & ~calls.o.valid),
             turns.qp.eq(turn),
             turns.issued.eq(indices.issued),
             turns.posted.eq(posted),
@@ -343,7 +335,7 @@ class RingPrefetcher(wiring.Component):
             turns.holds.eq(holds),
             turns.tail.eq(tail),
             turns.granted.eq(granted),
-            turns.may_wait.eq((asked & (asked_qp == turns.inside)) | (not self.on_demand)),
+            turns.may_wait.eq((calls.asked & (calls.asked_qp == turns.inside)) | (not self.on_demand)),
             turns.doubtful.eq(rings),
             turns.sure.eq(doorbell.accept & ~doorbell.pushed),
         ]
@@ -352,7 +344,7 @@ class RingPrefetcher(wiring.Component):
                 m.d.comb += [
                     between.eq(idle),
                     waiting.o.ready.eq(~again & ~evict & grant & ~table.writing),
-                    ready.o.ready.eq(~again & ~evict & ~grant & ~table.writing),
+                    calls.o.ready.eq(~again & ~evict & ~grant & ~table.writing),
                     doorbell.open.eq(idle & ~halt.setting & ~table.writing),
                 ]
                 with m.If(again):
@@ -362,7 +354,7 @@ class RingPrefetcher(wiring.Component):
                 with m.Elif(grant):
                     m.d.comb += table.index.eq(grant_qp)
                 with m.Else():
-                    m.d.comb += table.index.eq(Mux(ready.o.valid, ready.o.payload, between_qp))
+                    m.d.comb += table.index.eq(Mux(calls.o.valid, calls.o.payload, between_qp))
                 m.d.sync += [turn.eq(table.index), rings.eq(idle)]
                 with m.If(~again):
                     m.d.sync += [granted.eq(grant & ~evict), evicts.eq(evict)]
@@ -389,12 +381,10 @@ class RingPrefetcher(wiring.Component):
                     turns.en.eq(turns.clean & ~late & ~stop & ~evicts),
                     pool.step.eq(evicts),
                     halt.evict.eq(evicts & halt.idle & ~self.consumed.valid),
+                    calls.missed.eq(stopped),
+                    calls.stopped.eq(stop & ~stopped),
                 ]
                 m.d.sync += again.eq(~turns.en & ~stop & ~rings & ~evicts)
-                with m.If(stopped):
-                    m.d.sync += [missed.eq(1), missed_qp.eq(turn)]
-                with m.Elif(stop & (asked_qp == turn)):
-                    m.d.sync += asked.eq(0)
                 m.next = "PICK"
 
         self._connect_pool(m, halt, indices, turns, pool, waiting)
@@ -413,7 +403,7 @@ class RingPrefetcher(wiring.Component):
             room.any.eq(pool.any),
             room.busy.eq(halt.halting),
             room.stepped.eq(pool.step),
-            room.missed.eq(missed),
+            room.missed.eq(calls.misses),
             evict.eq(room.evict),
         ]
 
@@ -423,48 +413,28 @@ class RingPrefetcher(wiring.Component):
         with m.If(self.consumed.valid & self.consumed.ready):
             m.d.sync += recent.eq(self.consumed.payload.qp)
 
-        # What the consumer misses waits here for its place among those that wait for a turn, and with `on_demand` for
-        # the turn; and whose turn was missed waits, too.
-        wants = Signal()
-        m.d.comb += self.wanted.ready.eq(~wants & ~asked)
-        with m.If(self.wanted.valid & self.wanted.ready):
-            m.d.sync += [wants.eq(1), asked_qp.eq(self.wanted.payload), asked.eq(self.on_demand)]
-        with m.If(wants & ~turns.repeat):
-            m.d.sync += wants.eq(0)
-        with m.If(turns.deciding & ~turns.doubting & (turns.inside == asked_qp) & ~wants):
-            m.d.sync += asked.eq(0)
-
-        # Who adds a QP to those that wait for a turn: the turn itself, what frees room, what brings work.
-        heard, rung = Signal(), Signal()
-        ending = Signal()
+        wiring.connect(m, wiring.flipped(self.wanted), calls.wanted)
         m.d.comb += [
             doorbell.consumed.eq(indices.consumed),
             doorbell.producer.eq(indices.producer),
             doorbell.state.eq(table.row.state),
             doorbell.log_size.eq(turns.log_size),
             doorbell.log_stride.eq(turns.log_stride),
-            doorbell.hold_accept.eq(~turns.doubting & (turns.repeat | wants | heard)),
-            doorbell.hold_reject.eq(ending | ~arrivals.i.ready),
-            rung.eq(doorbell.accept & ~doorbell.pushed & ~turns.doubting),
-            heard.eq(self.consumed.valid & pool.heard),
-            self.consumed.ready.eq(~turns.repeat & ~wants & pool.heard),
+            doorbell.hold_accept.eq(~turns.doubting & ~calls.may_ring),
+            doorbell.hold_reject.eq(reads.ends | ~arrivals.i.ready),
+            calls.repeat.eq(turns.repeat),
+            calls.repeat_qp.eq(turns.repeat_qp),
+            calls.heard.eq(self.consumed.valid & pool.heard),
+            calls.heard_qp.eq(self.consumed.payload.qp),
+            calls.rung.eq(doorbell.accept & ~doorbell.pushed & ~turns.doubting),
+            calls.rung_qp.eq(doorbell.qp),
+            calls.missed_qp.eq(turn),
+            calls.still.eq(halt.evicting),
+            calls.decided.eq(turns.deciding & ~turns.doubting),
+            calls.decided_qp.eq(turns.inside),
+            calls.stopped_qp.eq(turn),
+            self.consumed.ready.eq(calls.may_hear & pool.heard),
         ]
-        back, back_qp = Signal(), Signal(qp_bits)  # one that has gone back
-        m.d.sync += ready.i.valid.eq(turns.repeat | wants | heard | rung | back | (missed & ~halt.evicting))
-        with m.If(turns.repeat):
-            m.d.sync += ready.i.payload.eq(turns.repeat_qp)
-        with m.Elif(wants):
-            m.d.sync += ready.i.payload.eq(asked_qp)
-        with m.Elif(heard):
-            m.d.sync += ready.i.payload.eq(self.consumed.payload.qp)
-        with m.Elif(rung):
-            m.d.sync += ready.i.payload.eq(doorbell.qp)
-        with m.Elif(back):
-            m.d.sync += [ready.i.payload.eq(back_qp), back.eq(0)]
-        with m.Else():
-            m.d.sync += ready.i.payload.eq(missed_qp)
-            with m.If(missed & ~halt.evicting):
-                m.d.sync += missed.eq(0)
         if self.swaps:
             swap = self._connect_swap(m, halt, indices, here, pointing)
         loads = halt.reset & swap.loads & ~pointing if self.swaps else 0
@@ -472,22 +442,18 @@ class RingPrefetcher(wiring.Component):
             with m.If(pointing):
                 m.d.comb += [halt.later.eq(0), halt.to.eq(self.point.payload.index), indices.then.eq(0)]
                 m.d.comb += indices.then.producer.eq(self.point.payload.index + 1)
-        with m.If(halt.rewind.ready | loads | (halt.reset & pointing)):
-            m.d.sync += [back.eq(1), back_qp.eq(halt.qp)]
+        m.d.comb += [calls.back.eq(halt.rewind.ready | loads | (halt.reset & pointing)), calls.back_qp.eq(halt.qp)]
 
         # While a ring's indices are set, nobody else writes; nor is a doorbell inside then.
         landed = Signal()  # a pushed WQE is on chip
         ignore_consumed = halt.ignore_consumed & (self.consumed.payload.qp == halt.qp)
         m.d.comb += [
             halt.clean.eq(turns.clean),
-            halt.reading.eq(reads.some),
-            reads.enter.eq(turns.start),
-            reads.enter_qp.eq(turns.flight.qp),
-            reads.done.eq(ending),
-            reads.qp.eq(halt.qp),
+            halt.reading.eq(reads.reading),
+            reads.ask.eq(halt.qp),
             # Blocks go back in the cycle after the indices are written, in which no turn may ask for one.
             halt.may.eq(doorbell.idle & ~turns.en & pool.may_drop & (swap.seen if self.swaps else 1)),
-            halt.hold.eq(self.consumed.valid | ending | ~arrivals.i.ready),
+            halt.hold.eq(self.consumed.valid | reads.ends | ~arrivals.i.ready),
             turns.hold.eq(halt.armed),
             indices.rings.eq(~doorbell.idle),
             indices.rung_qp.eq(doorbell.qp),
@@ -506,35 +472,29 @@ class RingPrefetcher(wiring.Component):
             indices.set.eq(halt.set),
             indices.reset.eq(halt.reset),
             indices.arm.eq(halt.armed & ~halt.evicting),  # who makes room forgets nothing that is consumed
-            flights.i.payload.eq(turns.flight),
-            flights.i.valid.eq(turns.start),
-            turns.room.eq(flights.i.ready),
+            reads.flight.eq(turns.flight),
+            reads.start.eq(turns.start),
+            turns.room.eq(reads.room),
         ]
 
         # Data: the blocks take all of it that can be told; `fetched` moves only over what is good, and has no hole
         # before it.
-        head = flights.o.payload
-        comes, counts, alive = Signal(), Signal(), Signal()
+        counts, alive = Signal(), Signal()
+        wiring.connect(m, wiring.flipped(self.data), reads.data)
         m.d.comb += [
-            self.data.ready.eq(arrivals.i.ready),
-            comes.eq(self.data.valid & self.data.ready),
-            ending.eq(comes & self.data.payload.last),
-            flights.o.ready.eq(ending),
-            store.start.eq(head.word),
-            store.beat.eq(self.data.payload),
-            store.beat_en.eq(comes),
-            store.word_addr.eq(self.word_addr),
-            self.word.eq(store.word),
-            indices.ends.eq(ending),
-            indices.end_qp.eq(head.qp),
-            indices.end.eq(head.end),
-            indices.good.eq(alive & ~self.data.payload.error),
-            indices.bad.eq(counts & self.data.payload.error),
+            reads.hold.eq(~arrivals.i.ready),
+            reads.word_addr.eq(self.word_addr),
+            self.word.eq(reads.word),
+            indices.ends.eq(reads.ends),
+            indices.end_qp.eq(reads.qp),
+            indices.end.eq(reads.end),
+            indices.good.eq(alive & ~reads.error),
+            indices.bad.eq(counts & reads.error),
             # Of a ring that makes room all arrives: who is told of it will find out that it is wanted.
-            counts.eq(ending & ~(halt.halting & ~halt.evicting & (head.qp == halt.qp))),
+            counts.eq(reads.ends & ~(halt.halting & ~halt.evicting & (reads.qp == halt.qp))),
             alive.eq(counts & ~indices.end_failed),
-            arrivals.i.valid.eq(Mux(ending, alive, doorbell.reject | landed)),
-            arrivals.i.payload.eq(Mux(ending, head.qp, doorbell.qp)),
+            arrivals.i.valid.eq(Mux(reads.ends, alive, doorbell.reject | landed)),
+            arrivals.i.payload.eq(Mux(reads.ends, reads.qp, doorbell.qp)),
         ]
         if self.swaps:
             # A ring that comes back in error: who waits for its WQEs must look. Neither data nor a doorbell ends then.
@@ -542,7 +502,7 @@ class RingPrefetcher(wiring.Component):
                 m.d.comb += [arrivals.i.valid.eq(1), arrivals.i.payload.eq(halt.qp)]
 
         if self.sends:
-            self._connect_push(m, halt, doorbell, turns, pool, store, ending | ~arrivals.i.ready, landed)
+            self._connect_push(m, halt, doorbell, turns, pool, reads, reads.ends | ~arrivals.i.ready, landed)
             m.d.comb += indices.land.eq(landed)
             m.d.comb += pool.refill.eq(waiting.empty & ~granted & ~turns.deciding)
 
@@ -623,47 +583,43 @@ class RingPrefetcher(wiring.Component):
             ),
         ]
 
-    def _connect_push(self, m, halt, doorbell, turns, pool, store, tells, landed):
-        """From the buffer to the spare block, in cycles without data; while a doorbell is inside, the words wait. When
-        all are there, the block becomes the ring's, and its indices move, in a cycle in which no turn does the like."""
-        m.submodules.pushes = pushes = WqePush(self.rings, swaps=self.swaps)
+    def _connect_push(self, m, halt, doorbell, turns, pool, reads, tells, landed):
+        """While a doorbell is inside, the words wait. When the WQE is there its ring's indices move."""
+        strides = doorbell.strides
+        m.submodules.landing = landing = WqeLanding(self.rings, self.blocks, self.size, strides, swaps=self.swaps)
         if self.swaps:  # words that came while the QP was away are missing
             action = self.control.payload.action
             moves = (action == QpAction.SAVE) | (action == QpAction.LOAD)
             m.d.sync += [
-                pushes.moved.eq(self.control.valid & self.control.ready & moves),
-                pushes.moved_qp.eq(self.control.payload.qp),
+                landing.moved.eq(self.control.valid & self.control.ready & moves),
+                landing.moved_qp.eq(self.control.payload.qp),
             ]
-        wiring.connect(m, wiring.flipped(self.push), pushes.push)
-        slot = doorbell.index - 1
-        place = Signal(ceil_log2(self.size // 8))
-        with m.Switch(doorbell.stride):
-            for stride in range(ceil_log2(self.min_stride), ceil_log2(self.max_stride) + 1):
-                with m.Case(stride):
-                    m.d.comb += place.eq(pushes.put_row[: stride - 3] | slot << stride - 3)
-        free, landing = Signal(), Signal()
-        lands = landing & ~(turns.start | turns.take | turns.give | tells)
-        m.d.sync += [free.eq(~pool.holds), landing.eq((landing & ~lands) | pushes.copied)]
+        wiring.connect(m, wiring.flipped(self.push), landing.push)
         m.d.comb += [
-            pushes.hold.eq(~doorbell.idle | self.doorbell.valid),
-            pushes.qp.eq(doorbell.qp),
-            doorbell.mine.eq(pushes.mine & pool.spare_valid & free),
-            # Words of a former life must not get into a new one.
-            pushes.start.eq((doorbell.heard & pushes.mine) | halt.reset),
-            pushes.copy.eq(doorbell.pushed),
-            pushes.wide.eq(doorbell.stride != ceil_log2(self.min_stride)),
-            pushes.room.eq(~self.data.valid),
-            store.put_en.eq(pushes.put_en),
-            store.put_addr.eq(Cat(place, pool.spare)),
-            store.put_word.eq(pushes.put_word),
-            doorbell.copied.eq(lands),
-            landed.eq(lands & ~(halt.halting & (halt.qp == doorbell.qp))),
+            landing.hold.eq(~doorbell.idle | self.doorbell.valid),
+            landing.qp.eq(doorbell.qp),
+            landing.index.eq(doorbell.index),
+            landing.stride.eq(doorbell.stride),
+            landing.spare.eq(pool.spare),
+            landing.spare_valid.eq(pool.spare_valid),
+            landing.heard.eq(doorbell.heard),
+            landing.pushed.eq(doorbell.pushed),
+            landing.forget.eq(halt.reset),
+            landing.room.eq(~self.data.valid),
+            landing.busy.eq(turns.start | turns.take | turns.give | tells),
+            doorbell.mine.eq(landing.mine),
+            doorbell.copied.eq(landing.lands),
+            reads.put_en.eq(landing.put_en),
+            reads.put_addr.eq(landing.put_addr),
+            reads.put_word.eq(landing.put_word),
+            landed.eq(landing.lands & ~(halt.halting & (halt.qp == doorbell.qp))),
             pool.land.eq(landed),
             pool.land_qp.eq(doorbell.qp),
-            pool.land_index.eq(slot),
+            pool.land_index.eq(landing.slot),
             pool.land_log_stride.eq(doorbell.stride),
         ]
         m.d.sync += [
+            landing.free.eq(~pool.holds),
             self.count_pushes.eq(landed),
-            self.count_push_fetches.eq(doorbell.fell_back | (lands & ~landed)),
+            self.count_push_fetches.eq(doorbell.fell_back | (landing.lands & ~landed)),
         ]
