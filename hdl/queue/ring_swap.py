@@ -69,11 +69,8 @@ class RingSwap(wiring.Component):
             words.load.eq(self.token & self.loads & ~asked & ~words.busy),
             words.save.eq(self.reset & (self.action == QpAction.SAVE)),
             self.later.eq(words.busy | (self.loads & ~asked)),
-            self.saved.valid.eq(words.saved.valid),
-            self.saved.payload.data.eq(words.saved.payload),
-            self.saved.payload.last.eq(1),
-            words.saved.ready.eq(self.saved.ready),
         ]
+        wiring.connect(m, words.saved, wiring.flipped(self.saved))
         wiring.connect(m, wiring.flipped(self.loaded), words.loaded)
         with m.If(self.loads & asked):
             m.d.comb += self.then.eq(words.value)

@@ -25,9 +25,10 @@ class StateWords(wiring.Component):
 
     Members
     -------
-    state : ``shape``; save : 1
+    state, wake, save : ``shape``, 1, 1
         Strobe, while not ``busy``: gives it away.
-    saved : stream of 64 bits
+    saved : stream of ``SavedWord``
+        ``last`` with the state's last word; ``wake`` as it was with ``save``.
     load : 1
         Strobe, while not ``busy``: takes one.
     loaded : stream of 64 bits
@@ -40,14 +41,14 @@ class StateWords(wiring.Component):
     def __init__(self, shape):
         self.shape = shape
         self.words = max(1, -(-Shape.cast(shape).width // WORD_BITS))
-        word = stream.Signature(WORD_BITS)
         super().__init__(
             {
                 "state": In(shape),
+                "wake": In(1),
                 "save": In(1),
-                "saved": Out(word),
+                "saved": Out(stream.Signature(SavedWord)),
                 "load": In(1),
-                "loaded": In(word),
+                "loaded": In(stream.Signature(WORD_BITS)),
                 "value": Out(shape),
                 "busy": Out(1),
             }
@@ -64,7 +65,8 @@ class StateWords(wiring.Component):
         m.d.comb += [
             self.busy.eq(left != 0),
             self.saved.valid.eq(self.busy & ~loading),
-            self.saved.payload.eq(given[:WORD_BITS]),
+            self.saved.payload.data.eq(given[:WORD_BITS]),
+            self.saved.payload.last.eq(left == 1),
             self.loaded.ready.eq(self.busy & loading),
             moves.eq((self.saved.valid & self.saved.ready) | (self.loaded.valid & self.loaded.ready)),
             state.eq(Value.cast(self.state)),
@@ -74,6 +76,8 @@ class StateWords(wiring.Component):
             m.d.sync += [left.eq(self.words), loading.eq(self.load)]
         with m.Elif(moves):
             m.d.sync += left.eq(left - 1)
+        with m.If(self.save):
+            m.d.sync += self.saved.payload.wake.eq(self.wake)
         with m.If(self.save | moves):  # what follows the last word means nothing
             m.d.sync += given.eq(Cat(Mux(self.save, state[:-WORD_BITS], given[WORD_BITS:]), state[-WORD_BITS:]))
         with m.If(moves):

@@ -86,17 +86,16 @@ class CompleterSwap(wiring.Component):
         count = Signal(range(self.window + 1))  # messages
         place = Signal(range(self.window))
         ahead, sought = Signal.like(count), Signal(2)  # the next to seek; what comes is what was sought 2 cycles before
-        given = Signal(range(words.words))  # words of the context
-        wake = Signal()  # a WQE has failed, and is still to complete: its queue must go back
         saved, loaded, message, told = self.saved, self.loaded, self.message, self.outstanding.payload
         last = Signal()  # the present place is the last message's
         m.d.comb += [
             words.state.row.eq(self.row),
             words.state.messages.eq(count),
+            words.wake.eq(self.row.failed & ~self.row.dead),  # a WQE is still to complete: its queue must go back
             self.value.eq(words.value.row),
             self.seek.eq(self.row.progress.oldest + ahead),
-            saved.payload.wake.eq(wake),
-            saved.payload.data.eq(words.saved.payload),
+            saved.payload.wake.eq(words.saved.payload.wake),
+            saved.payload.data.eq(words.saved.payload.data),
             write.addr.eq(place),
             read.addr.eq(place),
             last.eq(place + 1 == count),
@@ -109,7 +108,7 @@ class CompleterSwap(wiring.Component):
         with m.FSM():
             with m.State("EMPTY"):
                 m.d.comb += self.empty.eq(1)
-                m.d.sync += [count.eq(0), place.eq(0), ahead.eq(0), sought.eq(0), given.eq(0)]
+                m.d.sync += [count.eq(0), place.eq(0), ahead.eq(0), sought.eq(0)]
                 with m.If(self.save):
                     m.next = "FIND"
                 with m.Elif(loaded.valid):
@@ -131,20 +130,18 @@ class CompleterSwap(wiring.Component):
                         m.next = "FOUND"
             with m.State("FOUND"):
                 m.d.comb += [words.save.eq(1), self.done.eq(1)]
-                m.d.sync += [wake.eq(self.row.failed & ~self.row.dead), place.eq(0)]
+                m.d.sync += place.eq(0)
                 m.next = "GIVE_CONTEXT"
             with m.State("GIVE_CONTEXT"):
                 m.d.comb += [
                     saved.valid.eq(words.saved.valid),
-                    saved.payload.last.eq((given == words.words - 1) & (count == 0)),
+                    saved.payload.last.eq(words.saved.payload.last & (count == 0)),
                     words.saved.ready.eq(saved.ready),
                 ]
-                with m.If(saved.ready):
-                    m.d.sync += given.eq(given + 1)
-                    with m.If(given == words.words - 1):
-                        m.next = "GIVE"
-                        with m.If(count == 0):
-                            m.next = "EMPTY"
+                with m.If(saved.ready & words.saved.payload.last):
+                    m.next = "GIVE"
+                    with m.If(count == 0):
+                        m.next = "EMPTY"
             with m.State("GIVE"):
                 m.d.comb += [
                     saved.valid.eq(1),

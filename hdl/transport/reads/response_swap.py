@@ -60,7 +60,7 @@ class ResponseSwap(wiring.Component):
         assert words.words == 2
         assert ResponseState.size <= ReplayRow.size
         came = Signal(ResponseState)  # if it was the state that came
-        saving, second = Signal(), Signal()
+        saving = Signal()
         left = Signal(range(KEPT + 1))  # rows
         m.d.comb += [
             Value.cast(came).eq(Value.cast(words.value)),
@@ -68,12 +68,12 @@ class ResponseSwap(wiring.Component):
             self.new_row.eq(words.value),
             self.look.eq(self.busy),
             self.saved.valid.eq(words.saved.valid),
-            self.saved.payload.data.eq(words.saved.payload),
-            self.saved.payload.last.eq(second & (left == 0)),
+            self.saved.payload.data.eq(words.saved.payload.data),
+            self.saved.payload.last.eq(words.saved.payload.last & (left == 0)),
             words.saved.ready.eq(self.saved.ready),
         ]
         wiring.connect(m, wiring.flipped(self.loaded), words.loaded)
-        m.d.sync += [second.eq(second ^ (words.saved.valid & words.saved.ready)), self.write.eq(0)]
+        m.d.sync += self.write.eq(0)
 
         def rows(state):
             return Mux(state.place.wrapped, KEPT, state.place.slot)

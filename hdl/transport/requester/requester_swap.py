@@ -72,24 +72,13 @@ class RequesterSwap(wiring.Component):
         m = Module()
         m.submodules.words = words = StateWords(RequesterContext)
         wiring.connect(m, wiring.flipped(self.loaded), words.loaded)
-        number = Signal(range(words.words))  # of the word that goes next
-        wake = Signal()
-        with m.If(self.save):
-            m.d.sync += wake.eq(self.wake)
+        wiring.connect(m, words.saved, wiring.flipped(self.saved))
         m.d.comb += [
             words.state.eq(self.state),
+            words.wake.eq(self.wake),
             words.save.eq(self.save),
             self.value.eq(words.value),
-            self.saved.valid.eq(words.saved.valid),
-            self.saved.payload.data.eq(words.saved.payload),
-            self.saved.payload.last.eq(number == words.words - 1),
-            self.saved.payload.wake.eq(wake),
-            words.saved.ready.eq(self.saved.ready),
         ]
-        with m.If(self.saved.valid & self.saved.ready):
-            m.d.sync += number.eq(number + 1)
-            with m.If(self.saved.payload.last):
-                m.d.sync += number.eq(0)
 
         # -- Retries, and rings that go back: one is heard of while the next one goes, and one more may be said by then.
         action = self.control.payload.action

@@ -15,7 +15,7 @@ from ..receive.layouts import ReceivedRequest, RecvPlace, RequestState, SharedWq
 from .flush_queue import FlushQueue
 from .recv_placement import PlacementKind, RecvPlacement
 from .request_validator import RequestValidator
-from .shared_queues import SharedQueues
+from .shared_receive import SharedReceive
 
 __all__ = ["Responder", "ResponderReply", "ResponderState", "ResponseWrite"]
 
@@ -217,7 +217,7 @@ class Responder(wiring.Component):
         # on; the receive WQE that it needs, and its ring, likewise; and the QP's own ring was set.
         comes, takes, has_found = Signal(), Signal(), Signal()
         first_index, index, first_ring, ring = Signal(16), Signal(16), Signal(12), Signal(12)
-        m.d.sync += [takes.eq(comes), index.eq(first_index), ring.eq(first_ring)]
+        m.d.sync += [index.eq(first_index), ring.eq(first_ring)]
         m.d.sync += ring_error.eq(self.status.error)  # as the checks see it
         patience = Signal(range(PATIENCE + 1))
         m.d.comb += [
@@ -295,14 +295,35 @@ class Responder(wiring.Component):
             words = self._words(m, flushes, loads)
 
         uses = Signal()  # the WQE at the ring is used up
-        m.d.comb += uses.eq(validator.consume)
         if self.srqs:
-            shared = self._shared(m, validator, comes, takes, has_found, uses, finish)
-            m.d.comb += [self.shared_ring.eq(self.qps | shared.srqn), self.shared_ring_en.eq(comes & ~leaves)]
+            m.submodules.shared = shared = SharedReceive(self.qps, self.srqs)
+            wiring.connect(m, shared.event, wiring.flipped(self.event))
+            m.d.comb += [
+                shared.attribute.eq(self.attribute),
+                shared.attribute_en.eq(self.attribute_en),
+                shared.request.eq(request),
+                shared.valid.eq(self.request.valid),
+                shared.has_found.eq(has_found),
+                shared.take.eq(validator.take),
+                shared.consume.eq(validator.consume),
+                shared.left.eq(validator.left),
+                shared.finish.eq(finish),
+                shared.broken.eq(validator.job.fatal & (validator.job.event == EventType.QP_FATAL)),
+                comes.eq(shared.comes),
+                takes.eq(shared.takes),
+                uses.eq(shared.uses),
+                validator.lapse.eq(shared.lapses),
+                self.shared_ring.eq(shared.ring),
+                self.shared_ring_en.eq(comes & ~leaves),
+                self.point.payload.qp.eq(request.qp),
+                self.point.payload.index.eq(state.index),
+            ]
             with m.If(comes):
-                m.d.comb += [first_index.eq(shared.head), first_ring.eq(self.shared_ring)]
+                m.d.comb += [first_index.eq(shared.head), first_ring.eq(shared.ring)]
+            with m.If(shared.found):
+                m.d.comb += validator.request.state.wqe.eq(SharedWqe.FOUND)
         else:
-            m.d.comb += validator.request.attributes.srq.eq(0)
+            m.d.comb += [validator.request.attributes.srq.eq(0), uses.eq(validator.consume)]
 
         with m.FSM():
             with m.State("IDLE"):
@@ -444,57 +465,20 @@ class Responder(wiring.Component):
                     m.next = "PLACE"
         return m
 
-    def _shared(self, m, validator, comes, takes, has_found, uses, finish):
-        """Who takes WQEs of shared receive queues, and what becomes of them."""
-        request = self.request.payload
-        state, attributes = request.state, request.attributes
-        m.submodules.shared = shared = SharedQueues(self.qps, self.srqs)
-        has, broken = Signal(), Signal()
-        m.d.comb += [
-            shared.attribute.eq(self.attribute),
-            shared.attribute_en.eq(self.attribute_en),
-            shared.srqn.eq(attributes.srqn),
-            has.eq((state.wqe == SharedWqe.HELD) | (state.wqe == SharedWqe.FOUND)),
-            comes.eq(attributes.srq & self.request.valid & request.opens & ~has),
-            validator.lapse.eq(attributes.srq & has & (request.action == QpAction.RESET)),
-            shared.take.eq(finish & validator.take),
-            shared.left.eq(validator.left),
-            shared.fail.eq(finish & takes & broken),
-            broken.eq(validator.job.fatal & (validator.job.event == EventType.QP_FATAL)),
-            self.point.payload.qp.eq(request.qp),
-            self.point.payload.index.eq(state.index),
-        ]
-        with m.If(attributes.srq):
-            found = has_found | (state.wqe == SharedWqe.FOUND)
-            m.d.comb += uses.eq(Mux(takes, validator.take, validator.consume & found))
-            with m.If(has_found & has):
-                m.d.comb += validator.request.state.wqe.eq(SharedWqe.FOUND)
-        wiring.connect(m, shared.event, wiring.flipped(self.event))
-        return shared
-
     def _words(self, m, flushes, loads):
         """The words of SAVE and LOAD, and the passage of a token."""
         m.submodules.words = words = StateWords(ResponderState)
         request = self.request.payload
-        sent = Signal(range(words.words))
-        wake = Signal()  # receive WQEs are to be flushed
-        with m.If(words.save):
-            has_more = self.status.producer != request.state.index
-            if self.srqs:
-                has_more = Mux(request.attributes.srq, request.state.wqe != SharedWqe.TOLD, has_more)
-            m.d.sync += wake.eq(flushes.failed & has_more)
+        has_more = self.status.producer != request.state.index
+        if self.srqs:
+            has_more = Mux(request.attributes.srq, request.state.wqe != SharedWqe.TOLD, has_more)
         m.d.comb += [
             words.state.request_state.eq(request.state),
             words.state.place.eq(request.place),
             words.state.flushing.eq(flushes.failed),
-            self.saved.valid.eq(words.saved.valid),
-            self.saved.payload.data.eq(words.saved.payload),
-            self.saved.payload.last.eq(sent == words.words - 1),
-            self.saved.payload.wake.eq(wake),
-            words.saved.ready.eq(self.saved.ready),
+            words.wake.eq(flushes.failed & has_more),  # receive WQEs are to be flushed
         ]
-        with m.If(self.saved.valid & self.saved.ready):
-            m.d.sync += sent.eq(Mux(self.saved.payload.last, 0, sent + 1))
+        wiring.connect(m, words.saved, wiring.flipped(self.saved))
         wiring.connect(m, wiring.flipped(self.loaded), words.loaded)
         with m.If(loads):
             m.d.comb += [self.request_state.eq(words.value.request_state), self.place.eq(words.value.place)]

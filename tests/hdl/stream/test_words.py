@@ -18,11 +18,16 @@ def test_what_is_given_away_comes_back(width):
 
     async def testbench(ctx):
         for _ in range(20):
-            state = rng.getrandbits(width)
+            state, wake = rng.getrandbits(width), rng.getrandbits(1)
             ctx.set(dut.state, state)
+            ctx.set(dut.wake, wake)
             await strobe(ctx, "save")
             ctx.set(dut.state, 0)
-            words = await receive_all(ctx, dut.saved, dut.words, rng)
+            ctx.set(dut.wake, 1 - wake)
+            given = await receive_all(ctx, dut.saved, dut.words, rng)
+            assert [word["last"] for word in given] == [0] * (dut.words - 1) + [1]
+            assert given[-1]["wake"] == wake
+            words = [word["data"] for word in given]
             assert words == [state >> WORD_BITS * n & (1 << WORD_BITS) - 1 for n in range(dut.words)]
             assert not ctx.get(dut.busy)
             assert not ctx.get(dut.saved.valid)
