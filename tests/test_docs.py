@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import json
 import re
 from pathlib import Path
 
@@ -12,12 +13,51 @@ BLOCK = re.compile(r"^\| ([^|]+) \| `(hdl/[\w/]+\.py)` \| [^|]+ \| ([^|]*) \| [^
 """A row of the table of blocks: names, file, cycles."""
 
 
-@pytest.mark.parametrize("name", ["write_interface", "write_verbs"])
-def test_what_is_generated(name):
+def script_of(name):
     spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
+    return script
+
+
+@pytest.mark.parametrize("name", ["write_interface", "write_verbs"])
+def test_what_is_generated(name):
+    script = script_of(name)
     assert script.FILE.read_text() == script.text(), f"run python docs/{name}.py"
+
+
+def test_tables_of_boards_are_those_of_their_file():
+    script = script_of("write_boards")
+    known = json.loads(script.FILE.read_text())
+    for page in script.PAGES:
+        assert script.fill(page.read_text(), known) == page.read_text(), "run python docs/write_boards.py"
+
+
+def test_boards_are_taken_one_by_one(tmp_path):
+    """A seed that is built again takes the place of its former run, and of no other; each has its own commit."""
+    script = script_of("write_boards")
+    known = {"boards": {}, "area": [], "switches": {}}
+
+    def take(commit, seconds, *seeds):
+        clocks = {"clk": {"mhz": 100.5, "wanted_mhz": 62.5}, "tx": {"mhz": 250, "wanted_mhz": 125}}
+        run = {"device": "LFE5U-45F", "speed": "6", "clocks": clocks, "utilization": {}, "seconds": seconds}
+        built = {"small": {"core_mhz": 62.5, "runs": [run | {"seed": seed} for seed in seeds]}}
+        (tmp_path / "boards.json").write_text(json.dumps(built))
+        measured = {"seed": seeds[0], "fmax_mhz": 99.5, "seconds": seconds, "utilization": {}, "blocks": {}}
+        (tmp_path / "area.json").write_text(json.dumps(measured))
+        script.take(known, tmp_path, commit)
+
+    take("aaaa", 600, 3, 1)
+    take("bbbb", 1200, 2)
+    take("cccc", 1800, 3)
+    runs = [(run["seed"], run["commit"]) for run in known["boards"]["small"]["runs"]]
+    assert runs == [(1, "aaaa"), (2, "bbbb"), (3, "cccc")]
+    page = script.fill("<!-- clocks of boards -->\n\nold\n\n<!-- end -->\nrest\n", known)
+    assert "| `small` | LFE5U-45F-6 | bbbb | 2 | 100.5 | 62.5 | 250 | 20 | not kept | not kept |" in page
+    assert "old" not in page
+    assert page.endswith("<!-- end -->\nrest\n")
+    assert [(run["seed"], run["commit"]) for run in known["area"]] == [(2, "bbbb"), (3, "aaaa"), (3, "cccc")]
+    assert "blocks" not in known["area"][0]
 
 
 def test_files_named_in_the_architecture_exist():

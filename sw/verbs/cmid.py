@@ -10,10 +10,9 @@ import weakref
 from typing import NamedTuple
 
 from verbena.sw.cm.connection import WrongState
-from verbena.sw.cm.identifier import ANY, ANY_IPV4, UDP_QKEY, Identifier
+from verbena.sw.cm.identifier import ANY, ANY_IPV4, Identifier
 from verbena.sw.cm.parameters import Parameters
 
-from .addr import GID
 from .base import DeviceHolder, PyverbsCM, attempt, refuse
 from .cm_device import manager_at
 from .cm_enums import (
@@ -22,11 +21,10 @@ from .cm_enums import (
     RDMA_OPTION_ID_ACK_TIMEOUT,
     RDMA_OPTION_ID_TOS,
     rdma_cm_event_type,
-    rdma_cm_join_mc_attr_mask,
-    rdma_cm_mc_join_flags,
     rdma_port_space,
 )
 from .cm_event import CMEvent, CMEventChannel, Told
+from .cm_groups import Groups
 from .cm_param import AddrInfo, ConnParam, JoinMCAttrEx, UDParam
 from .cm_work import Work
 from .number import within
@@ -44,11 +42,6 @@ OPTIONS = {
 """Of an identifier, by level and name: what each sets, and the most that it may be."""
 
 
-EVERYBODY = 0xFFFFFF
-"""Number of the QP that stands for all in a group (IBA 10.5.1)."""
-ALL_ATTRIBUTES = sum(rdma_cm_join_mc_attr_mask)
-
-
 class _Request(NamedTuple):
     """What a CMID is made of that stands for a request to ``listener``."""
 
@@ -57,7 +50,7 @@ class _Request(NamedTuple):
     events: CMEventChannel
 
 
-class CMID(Work, DeviceHolder, PyverbsCM):
+class CMID(Groups, Work, DeviceHolder, PyverbsCM):
     """An identifier of the connection manager: of a listener, or of one side of a connection.
 
     ``creator`` is an :class:`AddrInfo` (synchronous: with RAI_PASSIVE it has that address then, else the peer is
@@ -84,7 +77,7 @@ class CMID(Work, DeviceHolder, PyverbsCM):
         self._qp = self._send_cq = self._recv_cq = None
         self._owned = []  # CQs and channels that were made with the QP
         self._wanted = None  # a Context that was made of it
-        self._joining, self._attached = set(), set()  # GIDs of groups that the QP is to follow into, and has
+        self._joining, self._attached = set(), set()
         self._mrs = weakref.WeakSet()
         self._pd, self._init_attr = pd, qp_init_attr
         self._context = pd.context if pd is not None and context is None else context
@@ -384,64 +377,6 @@ class CMID(Work, DeviceHolder, PyverbsCM):
             refuse(f"Failed to set option: {optval!r} of {optlen!r} bytes", errno.EINVAL)
         setattr(self._identifier, name, optval)
 
-    # Multicast groups
-
-    def join_multicast(self, addr=None, mc_attr=None, context=0):
-        """Joins the multicast group, of IPv4 or IPv6, whose address is the ``src`` of ``addr``, an :class:`AddrInfo`;
-        or as a :class:`JoinMCAttrEx` says. Switches and routers hear of it by IGMPv3 or MLDv2, unless it only sends.
-        RDMA_CM_EVENT_MULTICAST_JOIN follows, of which :class:`UDParam` tells the way to the group, unless synchronous.
-        Then the QP, if there is one, is in the group, unless it only sends; else RDMA_CM_EVENT_MULTICAST_ERROR follows,
-        with the errno of :meth:`.QP.attach_mcast`. ``context`` is taken, and nothing is done with it.
-
-        EINVAL: another port space than RDMA_PS_UDP, no device yet, no multicast address, wrong attributes; EADDRINUSE:
-        it has joined already; ENETUNREACH: the device has no address of that kind.
-        """
-        self._check_open()
-        failed = "Failed to Join multicast"
-        gid, send_only = _group(failed, addr, mc_attr)
-        identifier = self._identifier
-        with attempt(failed):
-            vector = identifier.join(gid, send_only)
-        ud = vector, EVERYBODY, UDP_QKEY, identifier.tos
-        told = Told(E.RDMA_CM_EVENT_MULTICAST_JOIN, owner=weakref.ref(self), ud=ud)
-        if not send_only:
-            self._joining.add(gid)
-        if not self._sync:
-            self._events._put(told)
-            return
-        self._finish(told)
-        if told.status:
-            refuse(f"{failed}: {told.kind.name}", -told.status)
-
-    def leave_multicast(self, addr):
-        """Leaves a multicast group; so does a CMID that is closed. EADDRNOTAVAIL: it has not joined that one."""
-        self._check_open()
-        gid, _ = _group("Failed to leave multicast", addr)
-        self._leave("Failed to leave multicast", gid)
-
-    def _leave(self, failed, gid):
-        with attempt(failed):
-            self._identifier.leave(gid)
-        self._joining.discard(gid)
-        if gid in self._attached:
-            self._attached.remove(gid)
-            self._qp.detach_mcast(GID.of(gid), 0)
-
-    def _attach(self, told):
-        """The QP follows into the group that an event is of."""
-        gid = told.ud[0].dgid
-        if gid not in self._joining:
-            return
-        self._joining.remove(gid)
-        if self._qp is None:
-            return
-        try:
-            self._qp.attach_mcast(GID.of(gid), 0)
-            self._attached.add(gid)
-        except PyverbsRDMAError as error:
-            self._identifier.leave(gid)
-            told.kind, told.status, told.ud = E.RDMA_CM_EVENT_MULTICAST_ERROR, -error.error_code, None
-
     # What it cannot
 
     @unsupported("Failed to set local ECE")
@@ -453,8 +388,7 @@ class CMID(Work, DeviceHolder, PyverbsCM):
         """How enhanced a connection the peer wants."""
 
     def _destroy(self):
-        for gid in list(self._attached):
-            self._leave("Failed to close CMID", gid)
+        self._leave_all("Failed to close CMID")
         for mine in (self._qp, *self._owned, *self._mrs):
             if mine is not None:
                 mine._end()
@@ -466,21 +400,6 @@ class CMID(Work, DeviceHolder, PyverbsCM):
 
     def __str__(self):
         return f"CMID of {self._identifier}"
-
-
-def _group(failed, addr, mc_attr=None):
-    """``(GID, whether it only sends)`` of how a group is to be joined."""
-    send_only = False
-    if mc_attr is not None:
-        if mc_attr.comp_mask != ALL_ATTRIBUTES or mc_attr.join_flags not in tuple(rdma_cm_mc_join_flags):
-            refuse(f"{failed}: comp_mask {mc_attr.comp_mask!r}, join_flags {mc_attr.join_flags!r}", errno.EINVAL)
-        addr, send_only = (
-            mc_attr.addr,
-            mc_attr.join_flags == rdma_cm_mc_join_flags.RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
-        )
-    if not isinstance(addr, AddrInfo):
-        refuse(f"{failed}: an AddrInfo is needed, not {addr!r}", errno.EINVAL)
-    return addr.src[0], send_only
 
 
 def _requested(event, listen_id):
