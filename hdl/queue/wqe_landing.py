@@ -93,12 +93,12 @@ class WqeLanding(wiring.Component):
             for stride in self.strides:
                 with m.Case(stride):
                     m.d.comb += place.eq(pushes.put_row[: stride - 3] | self.slot << stride - 3)
-        landing = Signal()  # the words are there
-        m.d.sync += landing.eq((landing & ~self.lands) | pushes.copied)
+        there = Signal()  # all words are
+        m.d.sync += there.eq((there & ~self.lands) | pushes.copied)
         m.d.comb += [
             self.slot.eq(self.index - 1),
             self.mine.eq(pushes.mine & self.spare_valid & self.free),
-            self.lands.eq(landing & ~self.busy),
+            self.lands.eq(there & ~self.busy),
             self.put_en.eq(pushes.put_en),
             self.put_addr.eq(Cat(place, self.spare)),
             self.put_word.eq(pushes.put_word),
