@@ -4,7 +4,7 @@ docs/boards.json.
 ``python docs/write_boards.py`` does that; ``python docs/write_boards.py build`` first takes what ``make bitstream``,
 ``make area`` and ``python -m verbena.boards.area_switches`` left in that folder (``boards.json``, ``area.json``,
 ``area_switches.json``) into docs/boards.json, the first two with the commit that is checked out. What was measured
-before stays, so that boards and seeds may be built one by one.
+before stays, so that boards and seeds may be built one by one, and what was taken before keeps its commit.
 """
 
 import json
@@ -65,19 +65,27 @@ def fill(text, results):
     return text
 
 
+def _measured(run):
+    return {key: value for key, value in run.items() if key != "commit"}
+
+
 def take(results, folder, commit):
     """``results`` with what stands in ``folder`` in the place of what was known of it."""
     path = folder / "boards.json"
     for name, result in (json.loads(path.read_text()) if path.exists() else {}).items():
         before = results["boards"].get(name, {}).get("runs", [])
-        runs = {run["seed"]: run for run in [*before, *(run | {"commit": commit} for run in result["runs"])]}
+        runs = {run["seed"]: run for run in before}
+        for run in result["runs"]:
+            if run not in map(_measured, runs.values()):
+                runs[run["seed"]] = run | {"commit": commit}
         results["boards"][name] = {"core_mhz": result["core_mhz"], "runs": [runs[seed] for seed in sorted(runs)]}
     path = folder / "area.json"
     if path.exists():
         run = json.loads(path.read_text())
-        kept = [each for each in results["area"] if (each["commit"], each["seed"]) != (commit, run["seed"])]
-        run = {key: run[key] for key in ("seed", "fmax_mhz", "seconds", "utilization")} | {"commit": commit}
-        results["area"] = sorted([*kept, run], key=lambda each: each["seed"])
+        run = {key: run[key] for key in ("seed", "fmax_mhz", "seconds", "utilization")}
+        if run not in map(_measured, results["area"]):
+            kept = [each for each in results["area"] if (each["commit"], each["seed"]) != (commit, run["seed"])]
+            results["area"] = sorted([*kept, run | {"commit": commit}], key=lambda each: each["seed"])
     path = folder / "area_switches.json"
     if path.exists():
         results["switches"] = json.loads(path.read_text())

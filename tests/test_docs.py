@@ -50,6 +50,7 @@ def test_boards_are_taken_one_by_one(tmp_path):
     take("aaaa", 600, 3, 1)
     take("bbbb", 1200, 2)
     take("cccc", 1800, 3)
+    take("dddd", 1800, 3)  # it lies there since
     runs = [(run["seed"], run["commit"]) for run in known["boards"]["small"]["runs"]]
     assert runs == [(1, "aaaa"), (2, "bbbb"), (3, "cccc")]
     page = script.fill("<!-- clocks of boards -->\n\nold\n\n<!-- end -->\nrest\n", known)
