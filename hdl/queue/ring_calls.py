@@ -35,7 +35,7 @@ class RingCalls(wiring.Component):
     rung, rung_qp : 1, ring
         Strobe, while ``may_ring``: a doorbell was accepted.
     back, back_qp : 1, ring
-        Strobe: its indices were set, so that there may be work. Not again within 8 cycles.
+        Strobe: its indices were set, so that there may be work. Not again while it waits.
     missed, missed_qp, still : 1, ring, 1
         Strobe: it had a turn while it stood still. It is added when no ring stands ``still``. Not again while
         ``misses``.
