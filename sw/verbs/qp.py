@@ -3,6 +3,7 @@
 import errno
 import threading
 from copy import copy, deepcopy
+from itertools import pairwise
 
 from verbena.hdl.abi.eqe import EventType
 from verbena.hdl.abi.registers import QpDoorbell
@@ -50,6 +51,7 @@ S = ibv_qp_state
 _RETURNING = (ibv_wc_opcode.IBV_WC_RDMA_READ, ibv_wc_opcode.IBV_WC_COMP_SWAP, ibv_wc_opcode.IBV_WC_FETCH_ADD)
 SENDS = (ibv_wr_opcode.IBV_WR_SEND, ibv_wr_opcode.IBV_WR_SEND_WITH_IMM)
 _NO_SENDS = (S.IBV_QPS_RESET, S.IBV_QPS_INIT, S.IBV_QPS_RTR)
+_RISE = (S.IBV_QPS_RESET, S.IBV_QPS_INIT, S.IBV_QPS_RTR, S.IBV_QPS_RTS)
 _CONNECTED = (S.IBV_QPS_RTR, S.IBV_QPS_RTS, S.IBV_QPS_SQD, S.IBV_QPS_SQE)
 
 
@@ -168,9 +170,11 @@ class QP(PyverbsCM):
         transition.
         """
         bury()
+        self._modify(qp_attr, int(comp_mask), self.qp_state)
+
+    def _modify(self, attr, mask, current):
+        """Changes the attributes named by ``mask`` of a QP that is in state ``current``."""
         failed = "Failed to modify QP"
-        attr, mask = qp_attr, int(comp_mask)
-        current = self.qp_state
         new = attr.qp_state if mask & M.IBV_QP_STATE else current
         if mask & M.IBV_QP_CUR_STATE and (attr.cur_qp_state not in _CONNECTED or attr.cur_qp_state != current):
             refuse(f"{failed}: cur_qp_state", errno.EINVAL)
@@ -217,24 +221,26 @@ class QP(PyverbsCM):
 
     def to_init(self, qp_attr):
         """Brings the QP from RESET to INIT."""
-        self._to(S.IBV_QPS_INIT, S.IBV_QPS_RESET, qp_attr)
+        self._rise(S.IBV_QPS_INIT, qp_attr)
 
     def to_rtr(self, qp_attr):
         """Brings the QP to RTR, through INIT if it is in RESET."""
-        if self.qp_state == S.IBV_QPS_RESET:
-            self.to_init(qp_attr)
-        self._to(S.IBV_QPS_RTR, S.IBV_QPS_INIT, qp_attr)
+        self._rise(S.IBV_QPS_RTR, qp_attr)
 
     def to_rts(self, qp_attr):
         """Brings the QP to RTS, through the states that it has not been in."""
-        if self.qp_state in (S.IBV_QPS_RESET, S.IBV_QPS_INIT):
-            self.to_rtr(qp_attr)
-        self._to(S.IBV_QPS_RTS, S.IBV_QPS_RTR, qp_attr)
+        self._rise(S.IBV_QPS_RTS, qp_attr)
 
-    def _to(self, state, before, attr):
+    def _rise(self, state, attr):
+        """To ``state``, one step after the other; the state that the device has it in is asked for once."""
+        bury()
+        current, end = self.qp_state, _RISE.index(state)
+        begin = _RISE.index(current) if current in _RISE[:end] else end - 1
         attr = copy(attr)
-        attr.qp_state = state
-        self.modify(attr, M.IBV_QP_STATE | TRANSITIONS[self.qp_type][before, state][0])
+        for before, after in pairwise(_RISE[begin : end + 1]):
+            attr.qp_state = after
+            self._modify(attr, M.IBV_QP_STATE | TRANSITIONS[self.qp_type][before, after][0], current)
+            current = after
 
     def query(self, attr_mask=0x1FFFFFF):
         """``(QPAttr, QPInitAttr)`` as they are, states and PSNs from the device. All attributes are always there."""

@@ -12,6 +12,7 @@ from fake_device import (
     ERROR,
     MODIFY_QP,
     QP_PAGES,
+    QUERY_QP,
     RESET,
     START_RECEIVE,
     START_SEND,
@@ -310,6 +311,19 @@ def test_with_attributes_it_starts_in_init(make_qp, device):
 
 
 # States
+
+
+@pytest.mark.parametrize("begin", ["RESET", "INIT", "RTR"])
+def test_the_state_is_asked_for_once(device, make_qp, begin):
+    qp = make_qp()
+    if begin != "RESET":
+        (qp.to_init if begin == "INIT" else qp.to_rtr)(full_attr())
+    before = len(device.commands)
+    qp.to_rts(full_attr())
+    asked = [opcode for opcode, *_ in device.commands[before:]]
+    steps = ["RESET", "INIT", "RTR", "RTS"]
+    assert asked == [QUERY_QP] + [MODIFY_QP] * (3 - steps.index(begin))
+    assert qp.qp_state == S.IBV_QPS_RTS
 
 
 def test_transitions_write_what_they_should(device, make_qp):
