@@ -57,8 +57,12 @@ class End:
         self.cq = CQ(self.context, cqe)
         cap = QPCap(max_send_wr=depth, max_recv_wr=depth, max_send_sge=sge, max_recv_sge=sge, max_inline_data=inline)
         self.srq = None if srq is None else SRQ(self.pd, SrqInitAttr(srq))
-        init = QPInitAttr(qp_type, scq=self.cq, rcq=self.cq, srq=self.srq, cap=cap, sq_sig_all=0)
-        self.qps = [QP(self.pd, init) for _ in range(qps)]
+        self._init = QPInitAttr(qp_type, scq=self.cq, rcq=self.cq, srq=self.srq, cap=cap, sq_sig_all=0)
+        self.qps = self.more(qps)
+
+    def more(self, count):
+        """``count`` queue pairs like its own, which are not in ``qps``."""
+        return [QP(self.pd, self._init) for _ in range(count)]
 
     @property
     def qp(self):

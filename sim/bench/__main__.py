@@ -67,14 +67,15 @@ def main(argv=None):
     items = [item for item in plan(args.all) if args.only is None or item.group in args.only]
     if not items:
         parser.error(f"the rows of {', '.join(args.only)} need engines of their own: --all")
-    rows = []
+    rows, begun = [], []
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("measuring", total=len(items))
 
         def begin(item):
-            if not console.is_terminal and item.group not in (row["group"] for row in rows):
-                print(f"{item.group}, row {len(rows) + 1} of {len(items)}", file=sys.stderr, flush=True)
-            progress.update(task, description=item.text, completed=len(rows))
+            if not console.is_terminal and item.group not in (one.group for one in begun):
+                print(f"{item.group}, {len(begun) + 1} of {len(items)}", file=sys.stderr, flush=True)
+            progress.update(task, description=item.text, completed=len(begun))
+            begun.append(item)
 
         args.output.parent.mkdir(parents=True, exist_ok=True)
         for row in run(items, args.data_width, args.memory_latency, begin):

@@ -2,25 +2,42 @@
 
 import random
 import sys
+from types import SimpleNamespace
 
+from verbena.hdl.config import Config
 from verbena.sim.devices import world
-from verbena.sim.pair import End, connect
+from verbena.sim.pair import End, connect, join
 
 from .batch import MTU, OPERATIONS, PATIENCE, REGION, figures, sends
 
-__all__ = ["crowd"]
+__all__ = ["SIZES", "crowd"]
+
+SIZES = (8, 4096)
 
 AHEAD = 32
 """Messages that are posted and not complete."""
 
+SILENT_TIMEOUT = 19
+"""Of queue pairs that wait for an answer. At the usual tick of a simulated adapter (:data:`verbena.sim.ticks.TICK`)
+these are 8.4 million cycles, 67 ms at 125 MHz, which is what the usual 14 takes there. With 14 here the timers of 5,000
+queue pairs would ask for one of them each 52 cycles.
+"""
 
-def _paced(a, b, size, drawn, count):
-    """Cycles a message: ``count`` are timed, behind a quarter as many that warm up."""
+NOBODY = 0xFFFFF0
+"""Number of a queue pair that no adapter has."""
+
+TROUBLES = ("qp_fetches", "retries", "timeouts", "drop_overflow")
+
+
+def _paced(a, b, size, draw, among, count):
+    """Cycles a message, each of one of the first ``among`` queue pairs: ``count`` are timed, behind a quarter as many
+    that warm up.
+    """
     begun, done, posted = None, 0, 0
     warm, last = count // 4, world().cycles
     while done < warm + count:
         while posted < warm + count and posted - done < AHEAD:
-            a.qps[drawn()].post_send(sends(a, b, OPERATIONS["WRITE"], size, 1, posted))
+            a.qps[draw.randrange(among)].post_send(sends(a, b, OPERATIONS["WRITE"], size, 1, posted))
             posted += 1
         came = a.cq.poll(AHEAD)[1]
         for wc in came:
@@ -38,26 +55,61 @@ def _paced(a, b, size, drawn, count):
     return (world().cycles - begun) / (done - first)
 
 
-def crowd(size, qps, count, seed=1):
-    """One row: WRITEs, each of a queue pair drawn at random from ``qps`` that are connected, and the same of one alone.
-    Both adapters have as many queue pairs as the other.
+def _wait_for_nobody(a, b, silent, timeout):
+    """Further queue pairs of ``a``, which have something to send, to a peer that is not there. They begin evenly over
+    one timeout, as do their retries, the first of which has come.
     """
-    names = ("qp_fetches", "retries", "timeouts", "drop_overflow")
+
+    def retried():
+        return a.context.query_counters("timeouts")["timeouts"]
+
+    peer = SimpleNamespace(qp_num=NOBODY)
+    period = world().ports["sim0"].tick << timeout
+    qps = a.more(silent)
+    for qp in qps:
+        join(qp, peer, b.gid, mtu=MTU, timeout=timeout)
+    begun, before = world().cycles, retried()
+    for number, qp in enumerate(qps, 1):
+        qp.post_send(sends(a, b, OPERATIONS["WRITE"], 8, 1))
+        while (ahead := begun + period * number // silent - world().cycles) > 0:
+            world().advance(ahead)
+    while retried() == before:
+        world().advance(period // silent)
+    return qps
+
+
+def crowd(qps, count, silent=None, sizes=SIZES, seed=1, timeout=SILENT_TIMEOUT):
+    """Rows of WRITEs, each of a queue pair drawn at random from ``qps`` that are connected: one for each of ``sizes``,
+    and then the same again beside ``silent`` more queue pairs, half as many if None, whose peers are silent.
+
+    Both adapters have ``qps`` queue pairs, so that the sender as well as the receiver has most of them away.
+    ``ratio_to_one_slot`` compares with one queue pair alone, ``ratio_to_answering`` with the row without silent ones.
+    """
     draw = random.Random(seed)
-    sizes = {"qps": qps, "depth": AHEAD}
-    with End("sim0", REGION, **sizes) as a, End("sim1", REGION, **sizes) as b:
+    rows, answering, waiting = [], {}, []
+    silent = qps // 2 if silent is None else silent
+    ends = {"qps": qps, "depth": AHEAD}
+    with End("sim0", REGION, **ends) as a, End("sim1", REGION, **ends) as b:
         print(f"verbena: connect {qps} queue pairs", file=sys.stderr, flush=True)
         connect(a, b, mtu=MTU)
-        ends = (a, b)
-        before = [end.context.query_counters(*names) for end in ends]
-        cycles = _paced(a, b, size, lambda: draw.randrange(qps), count)
-        after = [end.context.query_counters(*names) for end in ends]
-        alone = _paced(a, b, size, lambda: 0, count)
-    more = {name: sum(late[name] - early[name] for early, late in zip(before, after)) for name in names}
-    more |= {
-        "slots": 64,
-        "seed": seed,
-        "one_slot_cycles": round(alone, 2),
-        "ratio_to_one_slot": round(cycles / alone, 3),
-    }
-    return figures("WRITE", size, MTU, qps, cycles, **more)
+        alone = {size: _paced(a, b, size, draw, 1, count) for size in sizes}
+
+        def troubles():
+            counters = [end.context.query_counters(*TROUBLES) for end in (a, b)]
+            return {name: sum(one[name] for one in counters) for name in TROUBLES}
+
+        for beside in (0, silent):
+            if beside:
+                print(f"verbena: {beside} more, whose peers are silent", file=sys.stderr, flush=True)
+                waiting.extend(_wait_for_nobody(a, b, beside, timeout))
+            for size in sizes:
+                before = troubles()
+                cycles = _paced(a, b, size, draw, qps, count)
+                more = {name: value - before[name] for name, value in troubles().items()}
+                more |= {"silent": beside, "slots": Config().slots, "seed": seed}
+                more |= {"one_slot_cycles": round(alone[size], 2), "ratio_to_one_slot": round(cycles / alone[size], 3)}
+                if beside:
+                    more["ratio_to_answering"] = round(cycles / answering[size], 3)
+                answering.setdefault(size, cycles)
+                rows.append(figures("WRITE", size, MTU, qps, cycles, **more))
+    return rows

@@ -8,6 +8,8 @@ UNITS = {
     "events_per_completion": " events a CQE",
     "slowdown": " ×",
     "ratio_to_one_entry": " ×",
+    "ratio_to_answering": " ×",
+    "ratio_to_one_slot": " ×",
     "cost_cycles": " cycles",
     "latency_cycles": " cycles",
 }
@@ -42,6 +44,8 @@ def name_of(row):
         words.append(f"{100 * row['loss']:g} % lost")
     if "lost_messages" in row:
         words.append("one is lost")
+    if "silent" in row:
+        words.append(f"drawn at random, beside {row['silent']} silent" if row["silent"] else "drawn at random")
     if row.get("retries") and "loss" not in row:
         words.append(f"{row['retries']} retries")
     if row["group"] == "memory latency":

@@ -46,6 +46,17 @@ def test_words():
     assert aim_text(judged(ROW | {"group": "lossy wire"})) == ""
 
 
+def test_words_of_a_crowd():
+    row = {name: value for name, value in ROW.items() if name not in ("entries", "ratio_to_one_entry")}
+    row |= {"group": "queue pairs", "op": "WRITE", "size": 8, "qps": 10_000, "silent": 0, "ratio_to_one_slot": 10.5}
+    assert (name_of(judged(row)), aim_text(judged(row))) == ("WRITE, drawn at random", "≤ 100 ✗")
+    large = judged(row | {"size": 4096})
+    assert (value_text(large), aim_text(large)) == ("10.5 ×", "≤ 1.1 × ✗")
+    beside = judged(row | {"silent": 5_000, "ratio_to_answering": 1.2})
+    assert name_of(beside) == "WRITE, drawn at random, beside 5000 silent"
+    assert (value_text(beside), aim_text(beside)) == ("1.2 ×", "≤ 1.3 ×")
+
+
 def test_any_groups_can_be_drawn(tmp_path):
     latency = ROW | {"group": "latency", "latency_cycles": 302, "op": "SEND", "push": True, "inline": False}
     draw([judged(ROW), judged(latency)], tmp_path / "some.png")
@@ -92,5 +103,5 @@ def test_one_group(tmp_path):
             assert row["met"] is (row["value"] <= row["aim"])
             assert f"≤ {row['aim']:g}{'' if row['met'] else ' ✗'}" in done.stdout
     assert f"{sum(bool(row['met']) for row in rows)} of 2 rows with an aim reach it" in done.stdout
-    assert "different words, row 1 of 3" in done.stderr
+    assert "different words, 1 of 3" in done.stderr
     assert out.with_suffix(".png").exists()

@@ -2,6 +2,7 @@
 
 import pytest
 from verbena.sim.bench.batch import data_width
+from verbena.sim.bench.crowd import crowd
 from verbena.sim.bench.events import events
 from verbena.sim.bench.keys import key_life
 from verbena.sim.bench.loss import one_loss
@@ -68,6 +69,19 @@ def test_a_row_holds_what_it_says():
     assert row["wire_fraction"] == pytest.approx(row["wire_cycles"] / row["cycles_per_message"], abs=1e-3)
     assert row["cycles_per_message"] >= row["wire_cycles"] * 0.99
     assert (row["retries"], row["timeouts"], row["drop_overflow"]) == (0, 0, 0)
+
+
+def test_a_crowd():
+    """Each row says beside how many that wait for nobody; these ask again and again, and the others have none lost."""
+    rows = crowd(8, 40, silent=4, sizes=(8,), timeout=10)
+    assert [(row["qps"], row["size"], row["silent"]) for row in rows] == [(8, 8, 0), (8, 8, 4)]
+    alone, beside = rows
+    for row in rows:
+        assert row["ratio_to_one_slot"] == pytest.approx(row["cycles_per_message"] / row["one_slot_cycles"], rel=0.01)
+    assert beside["ratio_to_answering"] == pytest.approx(
+        beside["cycles_per_message"] / alone["cycles_per_message"], rel=0.01
+    )
+    assert alone["timeouts"] == 0
 
 
 @pytest.mark.slow
