@@ -1,7 +1,7 @@
 """What the engine costs on an ECP5: ``python -m verbena.boards.area``.
 
 Runs yosys ``synth_ecp5`` twice, in one piece for the totals and block by block for the breakdown, and nextpnr for the
-clock; the deepest logic (:mod:`.depth`) is told before nextpnr's half hour. The engine's ports hang on shift registers
+clock; the deepest logic (:mod:`.depth`) is told before nextpnr's hour. The engine's ports hang on shift registers
 (:mod:`.harness`), which the totals include.
 """
 
