@@ -103,8 +103,8 @@ def panels_of(rows):
     if curves := _group(rows, "throughput"):
         panels.append((lambda one, two: _curves(curves, one, two), 2))
 
-    def bars(title, *groups, **options):
-        if some := _group(rows, *groups):
+    def bars(title, *groups, which=lambda row: True, **options):
+        if some := [row for row in _group(rows, *groups) if which(row)]:
             panels.append((lambda axes: _bars(axes, some, title, **options), 1))
 
     bars("UC and UD: share of the wire", "UC and UD", figure="wire_fraction")
@@ -112,7 +112,10 @@ def panels_of(rows):
     bars("other small messages, cycles a message", "different words", "both ways", "WQEs", figure="cycles_per_message")
     bars("slow memory (cycles of a read / of a write): share of the wire", "memory latency", figure="wire_fraction")
     bars("misses of the translation, cycles a message", "misses", figure="cycles_per_message")
-    bars("more queue pairs than slots: times the cycles of one slot", "queue pairs", figure="ratio_to_one_slot")
+    title = "more queue pairs than slots: times the cycles of one slot"
+    bars(title, "queue pairs", which=lambda row: not row.get("silent"), figure="ratio_to_one_slot")
+    title = "beside those whose peers are silent: times the cycles without them"
+    bars(title, "queue pairs", which=lambda row: row.get("silent"), figure="ratio_to_answering")
     bars("keys: made valid, used, and made invalid, cycles", "keys", figure="cycles_per_message")
     bars("raw packets: share of the wire", "raw packets", figure="wire_fraction")
     bars("events a completion", "events", figure="events_per_completion")
