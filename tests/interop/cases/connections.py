@@ -24,7 +24,9 @@ GROUP = "239.1.2.3"
 LISTENS = "rdma resource show cm_id | grep -q 'state LISTEN'"
 IS_MEMBER = f"ip maddress show dev eth0 | grep -q {GROUP}"
 TWICE = [(name, "duplicate", number) for name in (ADAPTER_SIDE, GUEST) for number in range(60)]
-PATIENCE = 60
+PATIENCE = 300
+"""Seconds of the wall's clock. A REQ that is lost is sent again after 4 seconds of the simulation, which take 50 of a
+processor of its own."""
 CLOSED = "rdma_get_cm_event: Bad file descriptor"
 """What rping's thread for events says, and ends the program with, if the channel is closed at the end before it looks
 (rdma-core 44).
