@@ -73,7 +73,10 @@ def _wait_for_nobody(a, b, silent, timeout):
         qp.post_send(sends(a, b, OPERATIONS["WRITE"], 8, 1))
         while (ahead := begun + period * number // silent - world().cycles) > 0:
             world().advance(ahead)
+    # Timers of queue pairs that are away may run out up to four times as late.
     while retried() == before:
+        if world().cycles - begun > 8 * period:
+            raise RuntimeError(f"none of {silent} queue pairs has asked a peer that is not there again")
         world().advance(period // silent)
     return qps
 

@@ -72,7 +72,7 @@ def test_a_row_holds_what_it_says():
 
 
 def test_a_crowd():
-    """Each row says beside how many that wait for nobody; these ask again and again, and the others have none lost."""
+    """Each row says beside how many that wait for nobody; one of these has asked again before it is measured."""
     rows = crowd(8, 40, silent=4, sizes=(8,), timeout=10)
     assert [(row["qps"], row["size"], row["silent"]) for row in rows] == [(8, 8, 0), (8, 8, 4)]
     alone, beside = rows
