@@ -12,6 +12,7 @@ from .abi.cqc import CQC_BYTES
 from .abi.registers import ADDRESS_WIDTH
 from .abi.tables import MPT, MTT
 from .context.record_read import READ_BYTES
+from .context.record_write import WRITE_BYTES
 from .control.activity import Activity
 from .control.commands import Commands
 from .control.context_manager import ContextManager
@@ -78,8 +79,8 @@ RECEIVED = 256
 ROUTES = 16
 """Datagrams between requester and transmitter whose routes wait: LUT RAM has that many rows."""
 
-RECORD_WRITES = 16
-"""Writes of a QP's record that may wait for their answer: those of a usual one."""
+RECORD_WRITES = 4
+"""Writes of a QP's record that may wait for their answer: those of the longest one."""
 
 JOBS_BESIDE = 4
 """Runs of requests, beside those whose jobs are in their queue, that may be over before the acknowledger goes on."""
@@ -262,10 +263,10 @@ class Rnic(wiring.Component):
                 }
                 | ({"qpc_read": (1, READ_BYTES)} if c.swaps else {})
                 | ({"key_read": (1, MPT.size)} if c.key_operations else {}),
-                writers={"cqe": c.unanswered}
-                | dict.fromkeys(self._each_event_queue("eqe"), EVENTS)
-                | ({"qpc_write": RECORD_WRITES} if c.swaps else {})
-                | ({"key_write": 4} if c.key_operations else {}),
+                writers={"cqe": (c.unanswered,)}
+                | dict.fromkeys(self._each_event_queue("eqe"), (EVENTS,))
+                | ({"qpc_write": (RECORD_WRITES, WRITE_BYTES)} if c.swaps else {})
+                | ({"key_write": (4,)} if c.key_operations else {}),
                 bursts=c.unanswered,
                 atomics=atomics,
                 address_width=c.address_width,

@@ -13,7 +13,11 @@ from ..stream.words import WORD_BITS
 __all__ = ["READ_BYTES", "RecordRead"]
 
 READ_BYTES = 512
-"""Bytes of a read: those of a queue pair that does nothing."""
+"""Most bytes of a read."""
+
+FIRST_BYTES = 384
+"""Bytes of the first read: a queue pair that does nothing has 352, and a message under way 8 more. What is read in vain
+keeps payload off the bus."""
 
 DRIVER_WORDS = QPC_DRIVER * 8 // WORD_BITS
 
@@ -76,9 +80,16 @@ class RecordRead(wiring.Component):
         offset = Signal(range(max(2 * READ_BYTES, QPC_DRIVER + self.most * WORD_BITS // 8)))
         number = Signal(range(most + 1))  # of the next word of the record
         word, comes = Signal(WORD_BITS), Signal()
+        length = Signal(range(READ_BYTES + 1))  # up to the next block of READ_BYTES
+        with m.If(offset == 0):
+            m.d.comb += length.eq(FIRST_BYTES)
+        with m.Elif(offset == FIRST_BYTES):
+            m.d.comb += length.eq(READ_BYTES - FIRST_BYTES)
+        with m.Else():
+            m.d.comb += length.eq(READ_BYTES)
         m.d.comb += [
             self.request.payload.address.eq(Cat(offset, address[len(offset) :])),
-            self.request.payload.length.eq(Mux(whole, READ_BYTES, QPC_DRIVER)),
+            self.request.payload.length.eq(Mux(whole, length, QPC_DRIVER)),
             self.o.valid.eq(comes & (number >= DRIVER_WORDS)),
             self.o.payload.eq(word),
         ]
@@ -119,7 +130,7 @@ class RecordRead(wiring.Component):
             with m.State("ASK"):
                 m.d.comb += self.request.valid.eq(1)
                 with m.If(self.request.ready):
-                    m.d.sync += offset.eq(offset + READ_BYTES)
+                    m.d.sync += offset.eq(offset + length)
                     m.next = "TAKE"
             with m.State("TAKE"):
                 with m.If(last):

@@ -10,14 +10,17 @@ from ..stream.packet import PacketBeat
 from ..stream.transfer import Done, ReadRequest
 from ..stream.words import WORD_BITS
 
-__all__ = ["RecordWrite"]
+__all__ = ["WRITE_BYTES", "RecordWrite"]
 
-LINE = 8
-"""Words of a write."""
+WRITE_BYTES = 512
+"""Bytes of a write, at most: a record of a queue pair that does nothing is one. Each write may wait for a burst of
+payload."""
+
+LINE = WRITE_BYTES * 8 // WORD_BITS
 
 
 class RecordWrite(wiring.Component):
-    """Writes the engine's part of a record, in writes of 64 bytes, and waits until all are answered.
+    """Writes the engine's part of a record, in writes of 512 bytes, and waits until all are answered.
 
     A word is taken each cycle, but for one before each write, and from 128 bits on one more a beat.
 

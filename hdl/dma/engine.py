@@ -73,9 +73,9 @@ class DmaEngine(wiring.Component):
     readers : dict of str to tuple of int
         Structures that are read: how many reads may be under way, bytes of the largest, and, if it has three, how many
         beats, all powers of two. Nothing is kept here: who asks takes each beat as it comes.
-    writers : dict of str to int
-        Structures that are written, and how many of each may wait for their answer, a power of two; the first at a beat
-        a cycle, others every second cycle.
+    writers : dict of str to tuple of int
+        Structures that are written: how many of each may wait for their answer, and, if it has two, bytes of the
+        largest, all powers of two; the first at a beat a cycle, others every second cycle.
     bursts : int
         Bursts of received payload that may wait for their answer.
     atomics : int
@@ -175,9 +175,9 @@ class DmaEngine(wiring.Component):
             link(m, user.request, reader.request)
             link(m, reader.data, user.data)
             reads.append(reader.port)
-        for name, unanswered in self.writers.items():
+        for name, sizes in self.writers.items():
             user = getattr(self, name)
-            m.submodules[f"{name}_writer"] = writer = StructureWriter(width, unanswered)
+            m.submodules[f"{name}_writer"] = writer = StructureWriter(width, *sizes)
             link(m, user.request, writer.request)
             link(m, user.data, writer.data)
             link(m, writer.done, user.done)
@@ -201,7 +201,7 @@ class DmaEngine(wiring.Component):
     def _watch(self, m, reads, writes):
         slots = [self.atomics] if self.atomics else []
         most = [BURSTS, *(sizes[0] for sizes in self.readers.values()), *slots]
-        most += [self.bursts, *self.writers.values(), *slots]
+        most += [self.bursts, *(sizes[0] for sizes in self.writers.values()), *slots]
         m.submodules.watch = watch = BusWatch(most)
         m.d.comb += [
             watch.taken.eq(Cat(port.burst.valid & port.burst.ready for port in (*reads, *writes))),

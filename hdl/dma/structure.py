@@ -3,6 +3,7 @@
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from ..abi.tables import AccessStatus
 from ..stream.connections import connect_via, link
@@ -163,11 +164,13 @@ class StructureWriter(wiring.Component):
         64, 128, 256 or 512 bits.
     writes : int
         That may wait for their answer, a power of two from 2 to 64.
+    largest : int
+        Most bytes of a request, a power of two, 64 to 4096, no more than AXI allows.
 
     Members
     -------
     request : stream of ``ReadRequest``
-        8-byte aligned, a multiple of 8 bytes, 8 to 64, not across a 4 KiB boundary.
+        8-byte aligned, a multiple of 8 bytes up to ``largest``, not across a 4 KiB boundary.
     data : stream of ``PacketBeat``
         One packet a request, of its length. Its beats move only after the request has.
     done : stream of ``Done``
@@ -177,11 +180,15 @@ class StructureWriter(wiring.Component):
         To a :class:`.arbiter.WriteArbiter`.
     """
 
-    def __init__(self, data_width, writes=16):
+    def __init__(self, data_width, writes=16, largest=64):
         if not isinstance(writes, int) or not 2 <= writes <= 64 or writes & writes - 1:
             raise ValueError(f"writes must be a power of two from 2 to 64, not {writes!r}")
+        most = burst_limit(data_width) * data_width // 8
+        if not isinstance(largest, int) or not 64 <= largest <= most or largest & largest - 1:
+            raise ValueError(f"largest must be a power of two from 64 to {most}, not {largest!r}")
         self.data_width = data_width
         self.writes = writes
+        self.largest = largest
         super().__init__(
             {
                 "request": In(stream.Signature(ReadRequest)),
@@ -201,9 +208,10 @@ class StructureWriter(wiring.Component):
 
         address = request.payload.address
         start = address[3 : 3 + lane_bits]
-        end = Signal(4 + lane_bits)  # the last 8 bytes, counted in 8 bytes from the start of the first beat
+        # The last 8 bytes, counted in 8 bytes from the start of the first beat.
+        end = Signal(ceil_log2(self.largest // GRANULARITY) + 1 + lane_bits)
         m.d.comb += [
-            end.eq(start + request.payload.length[3:7] - 1),
+            end.eq(start + request.payload.length[3 : ceil_log2(self.largest) + 1] - 1),
             port.burst.valid.eq(request.valid & go),
             request.ready.eq(port.burst.ready & go),
             taken.eq(request.valid & request.ready),

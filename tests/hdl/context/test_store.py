@@ -5,6 +5,8 @@ from amaranth.hdl import Value
 from streams import changes, make_rng, receive_all, simulate, unpacked
 from verbena.hdl.abi.qpc import QPC_DRIVER
 from verbena.hdl.context.record import most_words
+from verbena.hdl.context.record_read import READ_BYTES
+from verbena.hdl.context.record_write import WRITE_BYTES
 from verbena.hdl.context.save_buffer import SaveBuffer
 from verbena.hdl.context.store import QpStore
 
@@ -37,7 +39,7 @@ class Memory:
             put(port.ready, 0)
             self.order.append("read")
             at, length = request.address - BASE, request.length
-            assert at % length == 0
+            assert at // READ_BYTES == (at + length - 1) // READ_BYTES
             assert at + length <= len(self.bytes)
             for place in range(0, length, self.size):
                 last = place + self.size >= length
@@ -85,7 +87,8 @@ class Memory:
                 request = unpacked(dut.write_request, request)
                 at, left, first = request.address - BASE, request.length, True
                 assert at % 64 == 0
-                assert 8 <= left <= 64
+                assert 8 <= left <= WRITE_BYTES
+                assert at // 4096 == (at + left - 1) // 4096
                 assert at % RECORD >= QPC_DRIVER
                 self.order.append("write")
             if moves and moved:

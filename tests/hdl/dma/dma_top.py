@@ -14,7 +14,7 @@ LARGEST = {"small": 64, "large": 256}
 def engine(data_width, atomics=16):
     """A DMA engine with two readers of structures and two writers."""
     readers = {"small": (4, LARGEST["small"]), "large": (32, LARGEST["large"])}
-    return DmaEngine(data_width, readers=readers, writers={"cqe": 16, "eqe": 8}, atomics=atomics)
+    return DmaEngine(data_width, readers=readers, writers={"cqe": (16,), "eqe": (8, 512)}, atomics=atomics)
 
 
 class Alone(Elaboratable):

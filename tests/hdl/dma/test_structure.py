@@ -115,8 +115,8 @@ def test_reads_in_flight_and_latency(data_width, after):
     assert times["data"] - memory.beats[0] <= after
 
 
-def write(requests, data_width, *, rng, stall=0.3, writes=16, **memory_options):
-    top = shared(Alone, StructureWriter, data_width, writes)
+def write(requests, data_width, *, rng, stall=0.3, writes=16, largest=64, **memory_options):
+    top = shared(Alone, StructureWriter, data_width, writes, largest)
     dut, axi = top.block, top.axi
     memory = AxiMemory(axi, rng, **{"answer": 10, **memory_options})
     expected, statuses, payloads = {}, [], []
@@ -146,15 +146,16 @@ def write(requests, data_width, *, rng, stall=0.3, writes=16, **memory_options):
     return statuses, memory
 
 
+@pytest.mark.parametrize("largest", [64, 512])
 @pytest.mark.parametrize("data_width", [64, 128, 256, 512])
-def test_writes(data_width):
+def test_writes(data_width, largest):
     rng = make_rng()
     requests = [(32 * n, rng.choice([16, 32])) for n in range(20)]
     for _ in range(60):
-        length = 8 * rng.randrange(1, 9)
+        length = 8 * rng.randrange(1, largest // 8 + 1)
         address = random_address(rng) & ~7
         requests.append((min(address, (address | 4095) + 1 - length), length))
-    statuses, _ = write(requests, data_width, rng=rng)
+    statuses, _ = write(requests, data_width, rng=rng, largest=largest)
     assert set(statuses) == {AccessStatus.OK}
 
 
@@ -185,3 +186,9 @@ def test_writes_in_flight(writes):
 def test_writes_that_are_refused(writes):
     with pytest.raises(ValueError, match="writes must be a power of two from 2 to 64"):
         StructureWriter(64, writes)
+
+
+@pytest.mark.parametrize("largest", [32, 96, 4096, 64.0])
+def test_sizes_that_are_refused(largest):
+    with pytest.raises(ValueError, match="largest must be a power of two from 64 to 2048"):
+        StructureWriter(64, 2, largest)
