@@ -22,7 +22,7 @@ class ContextWords(wiring.Component):
 
     The word with ``state`` is written last: a QP never runs on half of its attributes.
 
-    *Cycles*: ``save`` 3 for each of 20 words, and until the last has gone; ``load`` 2 for each 64 bits; ``clear`` 4.
+    *Cycles*: ``save`` 4 for each 64 bits, if they are taken at once; ``load`` 2; ``clear`` 4.
 
     Members
     -------
@@ -66,28 +66,29 @@ class ContextWords(wiring.Component):
             with m.State("IDLE"):
                 m.d.sync += word.eq(0)
                 with m.If(self.save):
-                    m.next = "ADDRESS"
+                    m.next = "LOW"
                 with m.Elif(self.load):
                     m.next = "TAKE"
                 with m.Elif(self.clear):
                     m.d.sync += [word.eq(QPN_WORD), state.eq(0)]
                     m.next = "CLEAR"
 
-            with m.State("ADDRESS"):
-                m.next = "WAIT"
-            with m.State("WAIT"):
+            # Two words, one behind the other; a row comes 2 cycles after its address, and stays.
+            with m.State("LOW"):
+                m.d.sync += word.eq(word + 1)
+                m.next = "HIGH"
+            with m.State("HIGH"):
                 m.next = "ROW"
             with m.State("ROW"):
-                with m.If(~word[0]):
-                    m.d.sync += [low.eq(self.row), word.eq(word + 1)]
-                    m.next = "ADDRESS"
-                with m.Else():
-                    m.d.comb += self.saved.valid.eq(1)
-                    with m.If(self.saved.ready):
-                        m.d.sync += word.eq(word + 1)
-                        m.next = "ADDRESS"
-                        with m.If(self.saved.payload.last):
-                            m.next = "IDLE"
+                m.d.sync += low.eq(self.row)
+                m.next = "GIVE"
+            with m.State("GIVE"):
+                m.d.comb += self.saved.valid.eq(1)
+                with m.If(self.saved.ready):
+                    m.d.sync += word.eq(word + 1)
+                    m.next = "LOW"
+                    with m.If(self.saved.payload.last):
+                        m.next = "IDLE"
 
             # Of the words that come the first, with the state, is kept until the end.
             with m.State("TAKE"):
@@ -97,8 +98,8 @@ class ContextWords(wiring.Component):
                     m.d.comb += self.write.eq(self.loaded.valid)
                 with m.If(self.loaded.valid):
                     m.d.sync += word.eq(word + 1)
-                    m.next = "HIGH"
-            with m.State("HIGH"):
+                    m.next = "TAKE_HIGH"
+            with m.State("TAKE_HIGH"):
                 m.d.comb += [self.write.eq(1), self.loaded.ready.eq(1)]
                 m.d.sync += word.eq(word + 1)
                 m.next = "TAKE"
