@@ -429,6 +429,9 @@ class Rnic(wiring.Component):
         connect_via(m, "acknowledger_done", waiting, router.o[0], self._acknowledger.done)
         link(m, router.o[1], send.done)
         connect_via(m, "jobs", Queue(Job, self.config.placing, sparse=True), responder.job, self._acknowledger.job)
+        if self.config.swaps:
+            link(m, responder.passing, self._acknowledger.passing)
+            connect_signals(m, self._acknowledger, responder, "job_done", "held", "held_qp")
 
     def _with_gids(self, m):
         """Headers whose GIDs are known, and payload with the network headers of datagrams."""

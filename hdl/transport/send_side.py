@@ -286,6 +286,8 @@ class SendSide(wiring.Component):
                 self.sending.eq(in_flight.some),
             ]
             connect_signals(m, response_receiver, self, "room")
+            connect_signals(m, response_receiver, completer, "passed")
+            connect_signals(m, completer, response_receiver, "job_done")
             swapped = zip(PARTS, (requester, response_receiver, completer, timers, fetcher), strict=True)
             for name, part in swapped:
                 connect(m, part.saved, flipped(getattr(self, f"{name}_saved")))

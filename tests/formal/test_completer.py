@@ -82,6 +82,7 @@ class SendQueue(wiring.Component):
             m.d.sync += started.eq(1)
         assume(m, ~(sent_before & self.sent_en))
         assume(m, job.payload.kind != ResponseJobKind.LOCAL)  # comes of operations on keys alone
+        assume(m, job.payload.kind.as_value() <= ResponseJobKind.PASSED.value)
         assume(m, ~(started & control.valid & (control.payload.qp == 0) & again))
         with m.If(~started):
             assume(m, control.valid & (control.payload.qp == 0) & (control.payload.action == QpAction.START_SEND))

@@ -43,6 +43,7 @@ class SwappedReception(wiring.Component):
     inner = (
         *("job", "entry", "room", "served_qp", "served", "recall", "recall_en", "recalled"),
         *("release", "answered", "answered_o"),
+        *("passing", "job_done", "held", "held_qp"),
     )
     named = ("saved", "loaded", "access", "token_done")
 
@@ -76,6 +77,9 @@ class SwappedReception(wiring.Component):
             m.d.comb += getattr(read_atomic_responder, name).eq(getattr(responder, name))
         for name in ("served", "recalled", "room"):
             m.d.comb += getattr(responder, name).eq(getattr(read_atomic_responder, name))
+        wiring.connect(m, responder.passing, acknowledger.passing)
+        for name in ("job_done", "held", "held_qp"):
+            m.d.comb += getattr(responder, name).eq(getattr(acknowledger, name))
         for name, block in self.blocks.items():
             ports = {port: getattr(self, outer) for (owner, port), outer in self.outer.items() if owner == name}
             connect_ports(m, block, SimpleNamespace(**ports), ports)

@@ -180,7 +180,11 @@ Job = data.StructLayout(
         "unreliable": 1,  # of UC: nothing is answered, and what may not be written costs its message alone
     }
 )
-"""Responder to acknowledger, one for each run with tag 0, in the same order."""
+"""Responder to acknowledger, one for each run with tag 0, in the same order. ``silent`` and ``token``: of a token that
+has passed by."""
+
+PassingToken = data.StructLayout({"qp": 12, "passage": Passage})
+"""Responder to acknowledger: a token of a QP that has no job there passes by the jobs of others."""
 
 
 class ResponseKind(enum.Enum, shape=3):
@@ -227,7 +231,7 @@ arrived.
 """
 
 
-class ResponseJobKind(enum.Enum, shape=3):
+class ResponseJobKind(enum.Enum, shape=4):
     """What has come for a send queue."""
 
     ACK = 0  # ACK, NAK or RNR NAK: `syndrome` tells
@@ -238,6 +242,7 @@ class ResponseJobKind(enum.Enum, shape=3):
     FAILED = 5  # a response that contradicts its request: `status` and `syndrome` of the WQE
     DEPARTED = 6  # no response, but a message that has none: all up to `psn` is done
     LOCAL = 7  # likewise, of what has no packet: the oldest WQE is done; `psn` is that of the packet before
+    PASSED = 8  # a token, but of a QP that had no job there: it has been told of before
 
 
 ResponseJob = data.StructLayout(

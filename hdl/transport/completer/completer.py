@@ -1,6 +1,6 @@
 """When send WQEs are complete, and how: answers, local failures, timeouts and flushing, in the order of the queue."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -10,7 +10,17 @@ from ...context.bank import ContextBank
 from ...context.fetch import ContextFetch
 from ...stream.transfer import AttributeWrite, Completion, Done, QpControl, QpError
 from ...stream.words import WORD_BITS, SavedWord
-from ..common.layouts import Departed, Failure, Flush, Outstanding, Progress, ResponseJob, TimerFired, Watch
+from ..common.layouts import (
+    Departed,
+    Failure,
+    Flush,
+    Outstanding,
+    Progress,
+    ResponseJob,
+    ResponseJobKind,
+    TimerFired,
+    Watch,
+)
 from ..common.psn import PSN_BITS, Sent
 from ..common.psn_window import PsnWindow
 from .ack_context import AckContext
@@ -94,7 +104,9 @@ class Completer(wiring.Component):
     job : stream of ``ResponseJob``; done : stream of ``Done``
         Taken together.
     token_done : 1
-        A job TOKEN is done, and so are all before it.
+        A job TOKEN is done, and so are all before it; or one has ``passed``.
+    passed, job_done : 1
+        With ``swaps``, as of :class:`.response_receiver.ResponseReceiver`.
     completion : stream of ``Completion``
     error : stream of ``QpError``
     ready : stream of QP index
@@ -117,6 +129,12 @@ class Completer(wiring.Component):
         self.window = window
         self.swaps = swaps
         self.keys = keys
+        swap = {
+            "saved": Out(stream.Signature(SavedWord)),
+            "loaded": In(stream.Signature(WORD_BITS)),
+            "passed": In(1),
+            "job_done": Out(1),
+        }
         super().__init__(
             {
                 "attribute": In(AttributeWrite),
@@ -148,7 +166,7 @@ class Completer(wiring.Component):
                 "count_implied_naks": Out(1),
                 "count_drop_response": Out(1),
             }
-            | ({"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))} if swaps else {})
+            | (swap if swaps else {})
             | ({"local": In(stream.Signature(Departed))} if keys else {})
         )
 
@@ -246,15 +264,21 @@ class Completer(wiring.Component):
             self.count_rx_acks.eq(meaning.count_rx_acks),
             self.count_rx_naks.eq(meaning.count_rx_naks),
         ]
+        token, passed = Signal(), Signal()  # one is done; another one has passed, and is told of when no other is
+        m.d.comb += token.eq(fsm.take & (here.item.kind == EventKind.TOKEN))
         m.d.sync += [
             fsm.control.eq(self.control.payload),  # it stands for 2 cycles before anybody looks at it
-            self.token_done.eq(fsm.take & (here.item.kind == EventKind.TOKEN)),
+            self.token_done.eq(token | passed),
             self.count_retries.eq(fsm.back),
             self.count_implied_naks.eq(fsm.count_implied_naks),
             self.count_drop_response.eq(fsm.dropped | arbiter.discarded),
         ]
         if self.swaps:
             self._swap(m, arbiter, messages, outputs, fsm)
+            m.d.comb += self.job_done.eq(
+                self.job.valid & self.job.ready & (self.job.payload.kind != ResponseJobKind.PASSED)
+            )
+            m.d.sync += passed.eq(self.passed | (passed & token))
         return m
 
     def _swap(self, m, arbiter, messages, outputs, fsm):

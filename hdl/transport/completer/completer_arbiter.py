@@ -49,8 +49,8 @@ class CompleterArbiter(wiring.Component):
     until it is taken.
 
     Whose turn it is, is chosen a cycle before it is offered. A response is a job with its ``Done``. One that concerns
-    no QP, NOTHING, goes by without an event. A control token stays where it is until ``control_taken``; a QUERY waits
-    while ``replying`` and lets others pass.
+    no QP, NOTHING, goes by without an event, and so does PASSED. A control token stays where it is until
+    ``control_taken``; a QUERY waits while ``replying`` and lets others pass.
 
     Parameters
     ----------
@@ -94,11 +94,13 @@ class CompleterArbiter(wiring.Component):
         m = Module()
         control, waits = Signal(), Signal()
         query = self.control.payload.action == QpAction.QUERY
-        response, nothing = Signal(), Signal()
+        response, counted, nothing = Signal(), Signal(), Signal()
+        goes_by = Signal()
         m.d.comb += [
             self.control.ready.eq(self.control_taken),
             control.eq(self.control.valid & ~waits & ~(query & self.replying)),
-            nothing.eq(self.job.payload.kind == ResponseJobKind.NOTHING),
+            counted.eq(self.job.payload.kind == ResponseJobKind.NOTHING),
+            nothing.eq(counted | (self.job.payload.kind == ResponseJobKind.PASSED)),
             response.eq(self.job.valid & self.done.valid),
         ]
         # A bit each; two for a job, the last one of those that make no event.
@@ -118,14 +120,15 @@ class CompleterArbiter(wiring.Component):
             Cat(control, *(port.valid for _kind, port in sources[1:-1]), response & ~nothing, response & nothing)
         )
         taken = self.o.valid & self.o.ready
-        with m.If(taken | self.discarded):
+        with m.If(taken | goes_by):
             m.d.sync += turn.eq(0)
         with m.Elif(turn == 0):
             m.d.sync += turn.eq(waiting & -waiting)
         m.d.comb += [
             self.o.valid.eq(turn[:count].any()),
-            self.discarded.eq(turn[count] & ~self.dropped),
-            self.job.ready.eq((taken & turn[count - 1]) | self.discarded),
+            goes_by.eq(turn[count] & ~self.dropped),
+            self.discarded.eq(goes_by & counted),
+            self.job.ready.eq((taken & turn[count - 1]) | goes_by),
             self.done.ready.eq(self.job.ready),
         ]
         with m.If(self.control_taken):

@@ -8,6 +8,7 @@ from ...abi.commands import QpAction
 from ...abi.cqe import Syndrome, WcStatus
 from ...abi.tables import Access
 from ...abi.wqe import SGE, WQE_DEFAULT
+from ...stream.in_flight import InFlight
 from ...stream.packet import PacketBeat
 from ...stream.transfer import LENGTH_BITS, AccessRequest, ReadRequest
 from ...stream.words import WORD_BITS, SavedWord
@@ -26,6 +27,9 @@ ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE = 0x11, 0x12
 
 NO_AETH = 0x40
 """Syndrome in the job of a response that has no AETH: bits 6:5 are reserved on the wire."""
+
+JOB_BITS = 8
+"""Of a job's number, see :class:`verbena.hdl.stream.in_flight.InFlight`."""
 
 
 class ResponseReceiver(wiring.Component):
@@ -53,6 +57,7 @@ class ResponseReceiver(wiring.Component):
     SKIPPED   later than the one that is expected
     NOTHING   earlier, or nothing is expected; not accepted by the lookup
     TOKEN     none: a control token
+    PASSED    none: a token SAVE or LOAD of a QP that had no job under way, of which ``passed`` has told
     ========= ==========================================================================================
 
     *Cycles* from ``response.valid`` until it is taken: 4 an ACK, and what the lookup does not accept; 9 the first
@@ -101,6 +106,10 @@ class ResponseReceiver(wiring.Component):
         Send WQEs in host memory: to a :class:`verbena.hdl.dma.structure.StructureReader`.
     saved : stream of ``SavedWord``; loaded : stream of words
         What SAVE gives away, and LOAD takes: see :class:`.read_target_swap.ReadTargetSwap`; at most 103 words.
+    passed : 1
+        Strobe: a token has come of whose QP nothing is under way from here to the completer.
+    job_done : 1
+        Strobe: the oldest job, which is not PASSED, has been taken by the completer.
     ready : 1
         The first words have come, and a token LOAD waits for nothing.
     room : 1
@@ -118,6 +127,8 @@ class ResponseReceiver(wiring.Component):
         swap = {
             "saved": Out(stream.Signature(SavedWord)),
             "loaded": In(stream.Signature(WORD_BITS)),
+            "passed": Out(1),
+            "job_done": In(1),
             "ready": Out(1),
             "room": Out(1),
         }
@@ -169,6 +180,7 @@ class ResponseReceiver(wiring.Component):
 
         if self.swaps:
             swap = self._connect_swap(m, targets)
+            passes = self._pass(m, finish, kind)
 
         # -- The place of its payload. The target has the first two entries.
         second, sized, alone = Signal(), Signal(), Signal()  # the second is wanted; it is at its size; there is none
@@ -264,6 +276,8 @@ class ResponseReceiver(wiring.Component):
                 m.next = "SEND"
                 if self.swaps:
                     m.d.comb += cache.forget.eq(1)
+                    with m.If(passes):
+                        m.d.sync += kind.eq(ResponseJobKind.PASSED)
                     with m.If(packet.action == QpAction.LOAD):
                         m.d.comb += walk.discard.eq(0)  # its place counts
                         m.d.sync += progress.active.eq(progress.active)
@@ -397,6 +411,19 @@ class ResponseReceiver(wiring.Component):
             self.room.eq(targets.room),
         ]
         return swap
+
+    def _pass(self, m, finish, kind):
+        """Whether a token need not wait behind payload of others, as its QP has no job under way."""
+        m.submodules.jobs = jobs = InFlight(self.qps, JOB_BITS)
+        packet, passed = self.response.payload, kind == ResponseJobKind.PASSED
+        m.d.comb += [
+            jobs.enter.eq(finish & ~passed),
+            jobs.enter_qp.eq(packet.qp),
+            jobs.done.eq(self.job_done),
+            jobs.qp.eq(packet.qp),
+        ]
+        m.d.sync += self.passed.eq(finish & passed)
+        return ~jobs.some & ((packet.action == QpAction.SAVE) | (packet.action == QpAction.LOAD))
 
     def _swap(self, m, swap, targets, walk, progress):
         """States of tokens SAVE and LOAD, and those in which half a target is given away."""

@@ -13,7 +13,7 @@ from ...stream.ram import Ram
 from ...stream.transfer import NO_EVENT, Completion, Done, Passage, QpError
 from ...stream.words import WORD_BITS, SavedWord
 from ..common.aeth import AethSyndrome
-from ..common.layouts import Ack, Answered, Job, Release
+from ..common.layouts import Ack, Answered, Job, PassingToken, Release
 from .ack_queue import AckAction, AckQueue
 from .parked_job import ParkedJob
 
@@ -55,6 +55,8 @@ class Acknowledger(wiring.Component):
     *SAVE and LOAD* come as jobs that are tokens. SAVE waits until all READs and atomics of its QP are answered, and its
     last ACK or NAK is sent; what is answered is heard meanwhile, with all that follows from it, but the jobs behind
     wait, too. Then the QP's row is given away, in one word with the fields of :data:`Memory`. LOAD waits for that word.
+    Those that come at ``passing`` have their turn between two jobs, or while one waits for its ``done``; the jobs that
+    they leave behind do nothing.
 
     A silent job takes 1 cycle, all others 4, one that was refused 5, and 2 more for an error; an answered response
     takes 5, likewise. While a job waits for its ``done``, what it needs is looked up already: a completion is said in
@@ -99,7 +101,12 @@ class Acknowledger(wiring.Component):
         of its own QP, or another one that has a key; what is answered goes on, too. If it fails, it is as if its run
         were refused because of that key.
     saved, loaded : streams of ``SavedWord`` and of words
-        With ``swaps``: a QP's row, one word.
+        With ``swaps``: a QP's row, one word. The next ones, too:
+    passing : stream of ``PassingToken``
+        Of a QP that has no job here, nor on its way.
+    job_done, held, held_qp : 1, 1, 12
+        Strobe: the oldest job has been taken, and is not that of a token that has passed; another one of this QP is
+        held aside.
     """
 
     def __init__(self, qps, *, swaps=False, keys=False):
@@ -108,7 +115,14 @@ class Acknowledger(wiring.Component):
         self.qps = qps
         self.swaps = swaps
         self.keys = keys
-        words = {"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))}
+        words = {
+            "saved": Out(stream.Signature(SavedWord)),
+            "loaded": In(stream.Signature(WORD_BITS)),
+            "passing": In(stream.Signature(PassingToken)),
+            "job_done": Out(1),
+            "held": Out(1),
+            "held_qp": Out(12),
+        }
         super().__init__(
             {
                 "job": In(stream.Signature(Job)),
@@ -133,6 +147,7 @@ class Acknowledger(wiring.Component):
         m.submodules.acks = acks = AckQueue(self.qps, swaps=self.swaps)
         job = Signal(Job)
         resumed = Signal()  # the turn is that of a job that has waited for an operation
+        aside, passing = Signal(), Signal()  # the turn is that of a token that passes; one is there
         m.d.comb += job.eq(self.job.payload)
         answered = self.answered.payload
         memory = ram.r_data
@@ -151,7 +166,7 @@ class Acknowledger(wiring.Component):
         m.d.comb += [
             turn_qp.eq(Mux(response, answered.qp, job.qp)),
             early.eq(of_job & job.release),
-            done.eq(resumed | (self.done.valid & ~done_due & ~early)),
+            done.eq(resumed | aside | (self.done.valid & ~done_due & ~early)),
             status.eq(Mux(response, answered.status, Mux(bad, fate, AccessStatus.OK))),
             ram.r_addr.eq(qp),
             ram.w_addr.eq(qp),
@@ -296,6 +311,7 @@ class Acknowledger(wiring.Component):
             here &= ~self._swap(m, job, ram, acks, of_job, waited)
 
         leave = Signal()
+        own = ~(resumed | aside)  # the turn is that of the oldest job
         may_park, park = Signal(), Signal()  # a job is put aside
         held, back = Signal(), Signal()  # one must wait for that; it comes back
         m.d.comb += [fate.eq(self.done.payload.status), remote.eq(job.remote)]
@@ -303,20 +319,35 @@ class Acknowledger(wiring.Component):
             m.submodules.parked = parked = ParkedJob()
             wiring.connect(m, parked.operation, wiring.flipped(self.operation))
             wiring.connect(m, wiring.flipped(self.operated), parked.operated)
-            needs = of_job & job.invalidate & ~resumed & (self.done.payload.status == AccessStatus.OK)
+            needs = of_job & job.invalidate & own & (self.done.payload.status == AccessStatus.OK)
             here &= ~(needs & (~waited | ~is_gone))
             m.d.sync += park.eq(may_park & needs & waited & done & ~is_gone)
             m.d.comb += [
                 parked.coming.eq(self.job.payload),
                 parked.park.eq(park),
                 parked.leave.eq(leave & resumed),
-                held.eq(parked.held & ~resumed),
+                held.eq(parked.held & own),
                 back.eq(parked.back),
             ]
             with m.If(resumed):
                 m.d.comb += [job.eq(parked.job), fate.eq(parked.status)]
                 with m.If(parked.status != AccessStatus.OK):
                     m.d.comb += remote.eq(1)
+        if self.swaps:
+            token = self.passing.payload
+            with m.If(aside):
+                m.d.comb += [job.qp.eq(token.qp), job.token.eq(1), job.passage.eq(token.passage)]
+                # All that would count beside.
+                m.d.comb += [job[name].eq(0) for name in ("release", "complete", "fatal", "last")]
+                m.d.comb += fate.eq(AccessStatus.OK)
+            passed = self.job.payload.silent & self.job.payload.token
+            m.d.comb += [
+                passing.eq(self.passing.valid & ~aside),
+                self.passing.ready.eq(leave & aside),
+                self.job_done.eq(self.job.valid & self.job.ready & ~passed),
+            ]
+            if self.keys:
+                m.d.comb += [self.held.eq(parked.here), self.held_qp.eq(parked.job.qp)]
         over = Signal()  # as `leave`, for responses, which wait for nobody
         m.d.sync += waited.eq(0)
         pass_by = Signal()
@@ -324,8 +355,8 @@ class Acknowledger(wiring.Component):
         said = Signal()
         spoken = Signal()  # the queue of answers has been told, and the rest waits
         m.d.comb += [
-            self.job.ready.eq((leave & of_job & ~resumed) | park),
-            self.done.ready.eq((leave & of_job & ~early & ~resumed) | park | done_due),
+            self.job.ready.eq((leave & of_job & own) | park),
+            self.done.ready.eq((leave & of_job & ~early & own) | park | done_due),
             self.answered.ready.eq((over & ~of_job) | pass_by),
             counts.eq(
                 answered.last | ((answered.status != AccessStatus.OK) & (answered.status != AccessStatus.POISONED))
@@ -344,7 +375,7 @@ class Acknowledger(wiring.Component):
             done_due.eq(early_leave | (due > 1) | ((due == 1) & ~early_done)),
         ]
         with m.If(leave):
-            m.d.sync += [response.eq(0), of_job.eq(1), resumed.eq(0)]
+            m.d.sync += [response.eq(0), of_job.eq(1), resumed.eq(0), aside.eq(0)]
         with m.FSM():
             with m.State("PAIR"):
                 m.d.sync += bad.eq(0)
@@ -355,6 +386,9 @@ class Acknowledger(wiring.Component):
                         m.next = "TURN"
                 with m.Elif(back):
                     m.d.sync += resumed.eq(1)
+                    m.next = "TURN"
+                with m.Elif(passing):
+                    m.d.sync += aside.eq(1)
                     m.next = "TURN"
                 with m.Elif(self.job.valid):
                     with m.If(~job.silent):
@@ -377,15 +411,15 @@ class Acknowledger(wiring.Component):
                         m.d.sync += completes.eq(0)
                 with m.If(~here):
                     # An answer may be withdrawn; a job can wait.
-                    with m.If(~of_job | self.answered.valid):
-                        m.d.sync += [response.eq(0), of_job.eq(1)]
+                    with m.If(~of_job | self.answered.valid | passing):
+                        m.d.sync += [response.eq(0), of_job.eq(1), aside.eq(0)]
                         m.next = "PAIR"
                 with m.Else():
                     m.next = "SAY"
                     with m.If(done & (fate != AccessStatus.OK)):
                         m.d.sync += bad.eq(1)
                         m.next = "AGAIN"
-                m.d.comb += may_park.eq(~park & ~self.answered.valid)
+                m.d.comb += may_park.eq(~park & ~self.answered.valid & ~passing)
                 with m.If(park):
                     m.next = "PAIR"
             with m.State("AGAIN"):

@@ -20,6 +20,8 @@ class ParkedJob(wiring.Component):
         The job that is next.
     park : 1
         Strobe, while none is held: ``coming`` is held from the next cycle on.
+    here : 1
+        A job is held.
     held : 1
         As of a cycle ago: ``coming`` must not pass the job that is held. It is of its QP, or has a key itself.
     back : 1
@@ -35,6 +37,7 @@ class ParkedJob(wiring.Component):
             {
                 "coming": In(Job),
                 "park": In(1),
+                "here": Out(1),
                 "held": Out(1),
                 "back": Out(1),
                 "job": Out(Job),
@@ -47,7 +50,7 @@ class ParkedJob(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         job, coming, asked = self.job, self.coming, self.operation.payload
-        here, asking = Signal(), Signal()
+        here, asking = self.here, Signal()
         m.d.comb += [
             self.operation.valid.eq(asking),
             self.operated.ready.eq(here & ~asking & ~self.back),

@@ -8,9 +8,10 @@ from ...abi.commands import QpAction
 from ...abi.eqe import EventType
 from ...abi.wqe import WQE_DEFAULT
 from ...queue.wqe_fetcher import RingIndex, RingStatus
+from ...stream.in_flight import InFlight
 from ...stream.transfer import AccessRequest, AttributeWrite, Event, Passage
 from ...stream.words import WORD_BITS, SavedWord, StateWords
-from ..common.layouts import Job, Recall, ResponseEntry
+from ..common.layouts import Job, PassingToken, Recall, ResponseEntry
 from ..receive.layouts import ReceivedRequest, RecvPlace, RequestState, SharedWqe, Work
 from .flush_queue import FlushQueue
 from .recv_placement import PlacementKind, RecvPlacement
@@ -32,6 +33,9 @@ ResponderState = data.StructLayout({"request_state": RequestState, "place": Recv
 PATIENCE = 511
 """Cycles for which a request waits while the READ/atomic responder gives up responses, or has no row for another:
 reception must not wait for transmission."""
+
+JOB_BITS = 8
+"""Of a job's number, see :class:`verbena.hdl.stream.in_flight.InFlight`."""
 
 
 class Responder(wiring.Component):
@@ -63,8 +67,10 @@ class Responder(wiring.Component):
     down as a job; an ERROR token must come after the attribute ``state``.
 
     SAVE and LOAD pass down as RESET does. Before, SAVE gives away the QP's ``ResponderState``, 4 words, which may go
-    while later requests are served; LOAD waits for them. A QP that is loaded is flushed from then on, if it was
-    before: so its receive ring must be loaded first, or its flush held back.
+    while later requests are served; LOAD waits for them. If no job of the QP is under way, which is so but for a packet
+    that came just before, the token does not wait behind payload of others: it comes out at ``passing``, and its job
+    only keeps to its run, which clears what the QP's slot has been refused. A QP that is loaded is flushed from then
+    on, if it was before: so its receive ring must be loaded first, or its flush held back.
 
     Parameters
     ----------
@@ -125,7 +131,10 @@ class Responder(wiring.Component):
     count_drop_sequence, count_drop_duplicate, count_drop_busy : 1
         Strobes.
     saved, loaded : streams of ``SavedWord`` and of words
-        With ``swaps``.
+        With ``swaps``, as the next ones.
+    passing : stream of ``PassingToken``
+    job_done, held, held_qp : 1, 1, 12
+        As of :class:`.acknowledger.Acknowledger`.
     """
 
     def __init__(
@@ -148,7 +157,14 @@ class Responder(wiring.Component):
         self.swaps = swaps
         self.srqs = srqs
         self.keys = keys
-        words = {"saved": Out(stream.Signature(SavedWord)), "loaded": In(stream.Signature(WORD_BITS))}
+        words = {
+            "saved": Out(stream.Signature(SavedWord)),
+            "loaded": In(stream.Signature(WORD_BITS)),
+            "passing": Out(stream.Signature(PassingToken)),
+            "job_done": In(1),
+            "held": In(1),
+            "held_qp": In(12),
+        }
         shared = {
             "attribute": In(AttributeWrite),
             "attribute_en": In(1),
@@ -210,6 +226,7 @@ class Responder(wiring.Component):
         ]
         consumed_sent, said = Signal(), Signal()
         take, finish = Signal(), Signal()
+        blocked = Signal()  # another token still passes
         leaves = Signal()  # in this cycle the request may be taken
         looked_at = Signal(range(self.qps))
         has_recalled = Signal()
@@ -293,6 +310,7 @@ class Responder(wiring.Component):
         if self.swaps:
             loads = Signal()
             words = self._words(m, flushes, loads)
+            m.d.comb += blocked.eq(self._pass(m, finish))
 
         uses = Signal()  # the WQE at the ring is used up
         if self.srqs:
@@ -406,7 +424,7 @@ class Responder(wiring.Component):
                 m.d.comb += [
                     self.consumed.valid.eq(uses & (fetches | validator.execute) & ~consumed_sent),
                     leaves.eq(1),
-                    said.eq((~self.consumed.valid | self.consumed.ready) & settled),
+                    said.eq((~self.consumed.valid | self.consumed.ready) & settled & ~blocked),
                     self.job.valid.eq(said & (~validator.job.release | self.entry.ready)),
                     self.entry.valid.eq(said & validator.job.release & self.job.ready),
                     finish.eq(self.job.valid & self.job.ready),
@@ -464,6 +482,32 @@ class Responder(wiring.Component):
                     m.d.sync += loads.eq(1)
                     m.next = "PLACE"
         return m
+
+    def _pass(self, m, finish):
+        """A token whose QP has no job under way goes by; returns whether it must wait for another one."""
+        m.submodules.jobs = jobs = InFlight(self.qps, JOB_BITS)
+        request, passes = self.request.payload, Signal()
+        swaps = (request.action == QpAction.SAVE) | (request.action == QpAction.LOAD)
+        m.d.sync += passes.eq((request.work == Work.CONTROL) & swaps & ~jobs.some)
+        m.d.comb += [
+            jobs.busy[0].eq(self.held),
+            jobs.busy_qp[0].eq(self.held_qp),
+            jobs.enter.eq(finish & ~passes),
+            jobs.enter_qp.eq(request.qp),
+            jobs.done.eq(self.job_done),
+            jobs.qp.eq(request.qp),
+        ]
+        with m.If(passes):
+            m.d.comb += self.job.payload.silent.eq(1)
+        with m.If(self.passing.ready):
+            m.d.sync += self.passing.valid.eq(0)
+        with m.If(finish & passes):
+            m.d.sync += [
+                self.passing.valid.eq(1),
+                self.passing.payload.qp.eq(request.qp),
+                self.passing.payload.passage.eq(self.job.payload.passage),
+            ]
+        return passes & self.passing.valid
 
     def _words(self, m, flushes, loads):
         """The words of SAVE and LOAD, and the passage of a token."""

@@ -1,5 +1,6 @@
 """Queue pairs that are taken out of the response receiver and put back, in the midst of their READs."""
 
+from collections import Counter
 from itertools import count
 
 import pytest
@@ -13,6 +14,7 @@ from response_world import (
     MIDDLE,
     NOTHING,
     ONLY,
+    PASSED,
     QPS,
     SKIPPED,
     TOKEN,
@@ -47,7 +49,8 @@ class SwapWorld(World):
         self.saves = []  # event that all has gone, QP, targets
         self.loads = []  # event that all is back, whose state it is, events that must be over before
         self.words = {}  # of each QP: what it gave away
-        self.more = (self.give, self.take)
+        self.more = (self.give, self.take, self.complete)
+        self.passed = 0
 
     def save(self, qp, targets, after):
         """The event that its words have gone."""
@@ -84,6 +87,31 @@ class SwapWorld(World):
         async for _ in ctx.tick():
             pass
 
+    async def complete(self, ctx):
+        """Takes jobs when it likes, and sees that no token passes one of its own QP."""
+        dut, under_way, patience = self.dut, [], 0
+        job, passes = dut.job.payload, None
+        ctx.set(dut.job_done, 0)
+        async for _, _, valid, ready, qp, kind, passed in ctx.tick().sample(
+            dut.job.valid, dut.job.ready, job.qp, job.kind, dut.passed
+        ):
+            if passed:
+                self.passed += 1
+                passes = True
+            done = bool(under_way) and patience == 0
+            if valid and ready:
+                if kind == PASSED:
+                    assert passes
+                    assert qp not in under_way
+                    passes = None
+                else:
+                    under_way.append(qp)
+            if done:
+                under_way.pop(0)
+                patience = self.rng.choice([0, 5, 60])
+            ctx.set(dut.job_done, done)
+            patience -= patience > 0
+
 
 class SwapScript(Script):
     """A life in which the QP goes and comes now and then."""
@@ -116,7 +144,10 @@ def test_random_life(data_width, stall, steps):
         rng.choice(scripts).step()
     got = world.run()
     check(got, [script.model for script in scripts], values)
-    assert {job.kind for _, job in got} >= {DATA, SKIPPED, TOKEN}
+    kinds = Counter(job.kind for _, job in got)
+    assert kinds.keys() - {PASSED} >= {DATA, SKIPPED}
+    assert kinds[TOKEN] + kinds[PASSED] > 0
+    assert world.passed == kinds[PASSED]
 
 
 def world_of(stall=0.2, **values):
@@ -142,7 +173,7 @@ def test_targets(targets):
     for psn in range(targets + 1):
         world.add("response", response(1, ONLY, psn, 8), [back])
     jobs = [job for _, job in world.run()]
-    assert [job.kind for job in jobs] == [TOKEN, TOKEN] + [DATA] * targets + [NOTHING]
+    assert [job.kind for job in jobs] == [PASSED, PASSED] + [DATA] * targets + [NOTHING]
     assert [job.wqe_index for job in jobs[2:-1]] == list(range(targets))
 
 
@@ -169,7 +200,7 @@ def test_a_read_in_the_middle(came, resumed):
         if number == resumed:
             opcode = ONLY if number == 2 else FIRST
         back = [world.add("response", response(2, opcode, 5 + number, sizes[number]), back)]
-    got = [(run, job) for run, job in world.run() if job.kind != TOKEN and job.qp != 3]
+    got = [(run, job) for run, job in world.run() if job.kind not in (TOKEN, PASSED) and job.qp != 3]
     assert [job.kind for _, job in got] == [DATA] * 3
     placed = [(access.address, access.key) for run, _ in got for access in run]
     assert placed == [(1000 + 256 * number, 1) for number in range(3)]

@@ -939,6 +939,142 @@ def test_save_hurries_what_waits():
     assert len(world.words) == 1
 
 
+async def shown(ctx, world, job):
+    """Shows a job whose run is not done, and looks at it for a while."""
+    ctx.set(world.dut.job.payload, of_qp(job))
+    ctx.set(world.dut.job.valid, 1)
+    await ctx.tick().repeat(40)
+
+
+async def done(ctx, world):
+    """The run of the job that is shown is done; returns the cycles until it is taken, and those in which it counted."""
+    dut, counted = world.dut, 0
+    ctx.set(dut.done.valid, 1)
+    for cycle in range(40):
+        _, _, ready, count = await ctx.tick().sample(dut.job.ready, dut.job_done)
+        counted += count
+        if ready:
+            ctx.set(dut.done.valid, 0)
+            ctx.set(dut.job.valid, 0)
+            return cycle, counted
+    raise AssertionError("not taken")
+
+
+@pytest.mark.parametrize("job", [write(5), send(5, 3), read(5), {"qp": 1, "silent": 1}], ids=str)
+def test_a_token_passes_jobs_of_others(job):
+    """SAVE gives the row away, and LOAD puts another one there, while a job waits for its run; it is done as ever."""
+    world = World(swaps=True)
+    dut = world.dut
+
+    async def script(ctx):
+        for qp in (1, 2):
+            await world.say(ctx, write(7, qp=qp))
+        world.acks.clear()
+        early = "release" in job
+        if not early:
+            await shown(ctx, world, job)
+        await send_all(ctx, dut.passing, [{"qp": 2, "passage": Passage.SAVE}])
+        await ctx.tick().repeat(10)
+        assert passed_on(world) == [(2, 1, Passage.SAVE)]
+        assert [word.data for word in world.words] == [7 << 18]
+        assert world.tokens == 1
+        ctx.set(dut.passing.payload, {"qp": 2, "passage": Passage.LOAD})
+        ctx.set(dut.passing.valid, 1)
+        await ctx.tick().repeat(30)
+        assert world.tokens == 1
+        await send_all(ctx, dut.loaded, [99 << 18])
+        await ctx.tick().until(dut.passing.ready)
+        ctx.set(dut.passing.valid, 0)
+        await ctx.tick().repeat(10)
+        assert world.tokens == 2
+        assert (world.acks, world.completions) == ([], [])
+        if early:
+            await world.send(ctx, [(job, OK)])
+            await ctx.tick().repeat(10)
+            assert [(r.qp, r.token) for r in world.releases][-1] == (1, 0)
+            await send_all(ctx, dut.answered, [response(5)])
+            await send_all(ctx, dut.done, [{}])
+        else:
+            _, counted = await done(ctx, world)
+            assert counted == 1
+        await ctx.tick().repeat(20)
+        assert told(world.acks) == ([(1, 5, 5, ACK)] if job.get("acknowledge") else [])
+        assert len(world.completions) == bool(job.get("complete"))
+        # What the token leaves behind takes its run's `done`, and does not count.
+        await shown(ctx, world, {"qp": 2, "token": 1, "silent": 1, "passage": Passage.SAVE})
+        assert world.tokens == 2
+        assert await done(ctx, world) == (0, 0)
+        acks, *_ = await world.say(ctx, write(100, qp=2), KEY)
+        assert told(acks) == [(2, 100, 99, 0x62)]
+
+    world.simulate(script)
+    assert world.tokens == 2
+
+
+def test_a_token_that_passes_waits_for_its_own():
+    """For the answer of its QP that has not left; responses are heard meanwhile, and then it is its turn again."""
+    world = World(acks=False, swaps=True)
+    dut = world.dut
+
+    async def script(ctx):
+        await world.send(ctx, [(read(3, qp=1), OK), (write(9, qp=2), OK)])
+        await shown(ctx, world, write(4))
+        ctx.set(dut.passing.payload, {"qp": 2, "passage": Passage.SAVE})
+        ctx.set(dut.passing.valid, 1)
+        await ctx.tick().repeat(30)
+        await send_all(ctx, dut.answered, [response(3)])
+        await ctx.tick().repeat(30)
+        assert (passed_on(world), world.tokens, world.words) == ([], 0, [])
+        assert told(await receive_all(ctx, dut.ack, 1)) == [(2, 9, 9, ACK)]
+        await ctx.tick().until(dut.passing.ready)
+        ctx.set(dut.passing.valid, 0)
+        await ctx.tick().repeat(10)
+        assert passed_on(world) == [(2, 1, Passage.SAVE)]
+        await done(ctx, world)
+        assert told(await receive_all(ctx, dut.ack, 1)) == [(1, 4, 4, ACK)]
+
+    world.simulate(script)
+
+
+@pytest.mark.parametrize("cycles", range(12))
+def test_a_token_comes_as_a_job_is_put_aside(cycles):
+    """``cycles`` after the job of a SEND with invalidate: both have their effect, and nothing is said twice."""
+    world = World(swaps=True, keys=True)
+    dut = world.dut
+
+    async def script(ctx):
+        await world.say(ctx, write(7, qp=2))
+        passed_on(world)
+        ctx.set(dut.job.payload, of_qp(invalidating(1, 0, 0x1234)))
+        ctx.set(dut.job.valid, 1)
+        ctx.set(dut.done.valid, 1)
+        taken = 0
+        for cycle in range(40):
+            ctx.set(dut.passing.payload, {"qp": 2, "passage": Passage.SAVE})
+            if cycle == cycles:
+                ctx.set(dut.passing.valid, 1)
+            _, _, ready, passed = await ctx.tick().sample(dut.job.ready, dut.passing.ready)
+            if ready:
+                taken += 1
+                ctx.set(dut.job.valid, 0)
+                ctx.set(dut.done.valid, 0)
+            if passed:
+                ctx.set(dut.passing.valid, 0)
+        assert (taken, world.tokens) == (1, 1)
+        assert (ctx.get(dut.held), ctx.get(dut.held_qp)) == (1, 1)
+        await take_operation(ctx, dut)
+        await result_of(ctx, dut, OK)
+        await ctx.tick().repeat(20)
+        assert ctx.get(dut.held) == 0
+
+    world.acks.clear()
+    world.simulate(script)
+    assert [word.data for word in world.words] == [7 << 18]
+    assert [ack.qp for ack in world.acks][-1] == 1
+    assert len(world.completions) == 1
+    assert passed_on(world) == [(2, 1, Passage.SAVE)]
+
+
 def test_a_response_is_refused_while_save_waits():
     """It has its effect, with NAK and error, and the QP is dead when it is back, as when it goes dead before; and what
     has completed because of that does not complete again."""

@@ -26,6 +26,7 @@ from responder_world import QPS, World, flushed
 from streams import receive_all, send_all
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QpState, QpType
+from verbena.hdl.stream.transfer import Passage
 from verbena.hdl.transport.responder.responder import PATIENCE, Responder
 
 NO_RESPONSES = [*range(0x0D), *range(0x13, 0x20)]
@@ -901,7 +902,7 @@ def test_a_flush_that_came_before_save():
         for _ in range(20):
             await ctx.tick()
         await world.control(ctx, 0, QpAction.SAVE)
-        world.expected.append((0, None, {"token": 1}))
+        world.expected.append((0, None, {"token": 1, "passage": Passage.SAVE}))
         post(1, expected=False)
         for _ in range(30):
             await ctx.tick()
@@ -925,13 +926,13 @@ def test_a_word_may_wait():
         for qp in (0, 1):
             await world.connect(ctx, qp, 5)
         await world.control(ctx, 0, QpAction.SAVE)
-        world.expected.append((0, None, {"token": 1}))
+        world.expected.append((0, None, {"token": 1, "passage": Passage.SAVE}))
         await world.packet(ctx, 1, WRITE_ONLY)
         await world.control(ctx, 1, QpAction.SAVE)
         await check_nothing(ctx, world)
         assert ctx.get(dut.saved.valid)
         world.words_wait = False
-        world.expected.append((1, None, {"token": 1}))
+        world.expected.append((1, None, {"token": 1, "passage": Passage.SAVE}))
 
     world.simulate(script)
     assert [word.last for word in world.words] == [0, 0, 0, 1] * 2
