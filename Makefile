@@ -53,10 +53,10 @@ test-verilog: $(READY) ## Compare each block with its Verilog, cycle by cycle, i
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/verilog
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tests/verilog $(if $(EVERY),--every $(EVERY)) $(ONLY)
 
-test-widths: $(READY) ## Run the whole adapters' tests at 512 bits, and a short set at 128 and 256 (WIDTHS=128, EVERY=4 for a quarter of what make test leaves out at 512; takes about 10 minutes)
+test-widths: $(READY) ## Run the whole adapters' tests at 512 bits, and a short set at 128 and 256 (WIDTHS=128, EVERY=4 for a quarter of each file; takes about 10 minutes)
 	for width in $(or $(WIDTHS),128 256); do \
 		$(BIN)/python -m verbena.sim.model --data-width $$width && \
-		VERBENA_DATA_WIDTH=$$width $(BIN)/python -m pytest -q -m every_width tests/adapter || exit 1; done
+		VERBENA_DATA_WIDTH=$$width $(BIN)/python -m pytest -q -m every_width $(if $(EVERY),--one-in $(EVERY)) tests/adapter || exit 1; done
 	$(BIN)/python -m verbena.sim.model --data-width 512
 	VERBENA_DATA_WIDTH=512 VERBENA_FRAMES=7000 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not slow' $(if $(EVERY),--one-in $(EVERY)) tests/adapter
 

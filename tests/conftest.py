@@ -68,7 +68,7 @@ def pytest_addoption(parser):
         default=1,
         metavar="N",
         help="of a test's slow cases one in N (%(default)s), of those that resemble others one in N of all; of proofs "
-        "one in N; and at other widths than 64 bits one in N of a file's tests that `make test` leaves out there",
+        "one in N; and at other widths than 64 bits one in N of a file's tests, of those for every width and of others",
     )
     parser.addoption("--waves", metavar="FOLDER", help="leave there the waves of each block's test, and a view of them")
 
@@ -92,8 +92,8 @@ def spread(count, of):
 def pytest_collection_modifyitems(config, items):
     """Where ``tests/samples.txt`` says how many of a function's cases show what there is, the others are slow. Of those
     ``--one-in`` takes some: of all those that are like cases that are not slow, of a function all of whose cases are
-    slow some of these, and of all proofs. At other widths it takes some of a file's tests that are not for every
-    width."""
+    slow some of these, and of all proofs. At other widths it takes some of a file's tests, of those for every width and
+    of the others."""
     from case_width import ends
 
     # Last are files that take seconds each, so that all workers are busy to the end.
@@ -126,8 +126,8 @@ def pytest_collection_modifyitems(config, items):
                 pools.setdefault("proofs", []).append(item)
             elif item.get_closest_marker("slow"):
                 pools.setdefault("alike" if item in alike else function, []).append(item)
-            elif not usual and not item.get_closest_marker("every_width"):
-                pools.setdefault((item.path, "another width"), []).append(item)
+            elif not usual:
+                pools.setdefault((item.path, bool(item.get_closest_marker("every_width"))), []).append(item)
         left = {item for cases in pools.values() for place, item in enumerate(cases) if place % one_in}
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
