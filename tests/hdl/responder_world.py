@@ -36,7 +36,7 @@ class World:
         self.make(strides, atomics)
         self.known = [[0] * len(QP_CONTEXT.words()) for _ in range(QPS)]
         self.accesses, self.jobs, self.passed = [], [], []
-        self.under_way = []  # QPs whose jobs are not done with
+        self.under_way, self.keep_jobs = [], False  # QPs whose jobs are not done with; none is for now
         self.expected = []  # (qp, run, job)
         self.entries = []  # (qp, entry)
         self.wanted_entries = []
@@ -245,7 +245,7 @@ class World:
             async for _, _, valid, ready, qp, silent, token in ctx.tick().sample(
                 dut.job.valid, dut.job.ready, job.qp, job.silent, job.token
             ):
-                done = bool(self.under_way) and patience == 0
+                done = bool(self.under_way) and patience == 0 and not self.keep_jobs
                 if done:
                     self.under_way.pop(0)
                     patience = self.rng.choice([0, 5, 60])

@@ -938,6 +938,46 @@ def test_a_word_may_wait():
     assert [word.last for word in world.words] == [0, 0, 0, 1] * 2
 
 
+def test_tokens_pass_jobs_of_others():
+    """As long as the QP has none of its own: neither under way nor held aside."""
+    world = World(swaps=True)
+    dut = world.dut
+
+    async def swap(ctx, qp):
+        """How many of its two tokens have passed."""
+        before = len(world.passed)
+        await world.load(ctx, qp, await world.save(ctx, qp))
+        await ctx.tick().repeat(30)
+        return len(world.passed) - before
+
+    async def script(ctx):
+        for qp in (0, 1):
+            await world.connect(ctx, qp, 5)
+        await ctx.tick().repeat(300)
+        world.keep_jobs = True
+        await world.packet(ctx, 1, WRITE_ONLY)
+        for _ in range(3):
+            assert await swap(ctx, 0) == 2
+        ctx.set(dut.held, 1)
+        for held, passed in ((3, 2), (0, 0), (3, 2)):
+            ctx.set(dut.held_qp, held)
+            assert await swap(ctx, 0) == passed
+            if not passed:  # their jobs are under way as others' are
+                world.keep_jobs = False
+                await ctx.tick().repeat(300)
+                world.keep_jobs = True
+        ctx.set(dut.held, 0)
+        world.keep_jobs = False
+        await ctx.tick().repeat(300)
+        assert await swap(ctx, 1) == 2
+        world.keep_jobs = True
+        await world.packet(ctx, 1, WRITE_ONLY)
+        assert await swap(ctx, 1) == 0
+        assert await swap(ctx, 0) == 2
+
+    world.simulate(script)
+
+
 def test_flush_after_ring_error():
     """WQEs that never were fetched are flushed, too."""
     world = World()
