@@ -419,7 +419,7 @@ class Acknowledger(wiring.Component):
                     with m.If(done & (fate != AccessStatus.OK)):
                         m.d.sync += bad.eq(1)
                         m.next = "AGAIN"
-                m.d.comb += may_park.eq(~park & ~self.answered.valid & ~passing)
+                m.d.comb += may_park.eq(~park & ~self.answered.valid)
                 with m.If(park):
                     m.next = "PAIR"
             with m.State("AGAIN"):

@@ -133,6 +133,7 @@ class Responder(wiring.Component):
     saved, loaded : streams of ``SavedWord`` and of words
         With ``swaps``, as the next ones.
     passing : stream of ``PassingToken``
+        One must be taken before the next token comes.
     job_done, held, held_qp : 1, 1, 12
         As of :class:`.acknowledger.Acknowledger`.
     """
@@ -226,7 +227,6 @@ class Responder(wiring.Component):
         ]
         consumed_sent, said = Signal(), Signal()
         take, finish = Signal(), Signal()
-        blocked = Signal()  # another token still passes
         leaves = Signal()  # in this cycle the request may be taken
         looked_at = Signal(range(self.qps))
         has_recalled = Signal()
@@ -310,7 +310,7 @@ class Responder(wiring.Component):
         if self.swaps:
             loads = Signal()
             words = self._words(m, flushes, loads)
-            m.d.comb += blocked.eq(self._pass(m, finish))
+            self._pass(m, finish)
 
         uses = Signal()  # the WQE at the ring is used up
         if self.srqs:
@@ -424,7 +424,7 @@ class Responder(wiring.Component):
                 m.d.comb += [
                     self.consumed.valid.eq(uses & (fetches | validator.execute) & ~consumed_sent),
                     leaves.eq(1),
-                    said.eq((~self.consumed.valid | self.consumed.ready) & settled & ~blocked),
+                    said.eq((~self.consumed.valid | self.consumed.ready) & settled),
                     self.job.valid.eq(said & (~validator.job.release | self.entry.ready)),
                     self.entry.valid.eq(said & validator.job.release & self.job.ready),
                     finish.eq(self.job.valid & self.job.ready),
@@ -484,7 +484,7 @@ class Responder(wiring.Component):
         return m
 
     def _pass(self, m, finish):
-        """A token whose QP has no job under way goes by; returns whether it must wait for another one."""
+        """A token whose QP has no job under way goes by. The next one comes when it has been taken."""
         m.submodules.jobs = jobs = InFlight(self.qps, JOB_BITS)
         request, passes = self.request.payload, Signal()
         swaps = (request.action == QpAction.SAVE) | (request.action == QpAction.LOAD)
@@ -507,7 +507,6 @@ class Responder(wiring.Component):
                 self.passing.payload.qp.eq(request.qp),
                 self.passing.payload.passage.eq(self.job.payload.passage),
             ]
-        return passes & self.passing.valid
 
     def _words(self, m, flushes, loads):
         """The words of SAVE and LOAD, and the passage of a token."""

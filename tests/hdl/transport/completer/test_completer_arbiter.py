@@ -64,10 +64,11 @@ def test_order():
 
 
 def test_responses():
-    """Job and Done go together, in order; NOTHING goes by, and a TOKEN is an event."""
+    """Job and Done go together, in order; NOTHING and PASSED go by, of which only the former counts, and a TOKEN is an
+    event."""
     rng = make_rng()
     dut = CompleterArbiter(8)
-    kinds = [rng.choice([Kind.NOTHING, Kind.TOKEN, Kind.ACK, Kind.DATA]) for _ in range(200)]
+    kinds = [rng.choice([Kind.NOTHING, Kind.PASSED, Kind.TOKEN, Kind.ACK, Kind.DATA]) for _ in range(200)]
     events, discards = [], []
 
     async def testbench(ctx):

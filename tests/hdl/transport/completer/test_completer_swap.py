@@ -5,7 +5,7 @@ from amaranth.back import rtlil
 from completer_events import happen
 from completer_world import INPUTS, PSNS, QPS, World
 from conflict_ram import tear
-from streams import make_rng, plain
+from streams import make_rng, plain, simulate
 from verbena.hdl.abi.commands import QpAction
 from verbena.hdl.abi.contexts import QpState
 from verbena.hdl.abi.cqe import Syndrome, WcStatus
@@ -385,6 +385,34 @@ def test_nobody_waits_for_words():
         world.ack(1, 0)
 
     assert run(script).statuses(1) == [(0, 0, 0)]
+
+
+@pytest.mark.parametrize("cycles", range(16))
+def test_a_token_passes(cycles):
+    """``cycles`` after the job of another one: both are told of, and the job of the one that passed does not count."""
+    dut = Completer(QPS, WINDOW, swaps=True)
+    counts = {"tokens": 0, "jobs": 0, "taken": 0, "dropped": 0}
+
+    async def script(ctx):
+        ctx.set(dut.done.valid, 1)
+        kinds = [Kind.TOKEN, Kind.PASSED, Kind.NOTHING, Kind.PASSED]
+        for cycle in range(80):
+            ctx.set(dut.passed, cycle == cycles)
+            ctx.set(dut.job.valid, bool(kinds))
+            if kinds:
+                ctx.set(dut.job.payload, {"qp": 1, "kind": kinds[0]})
+            *_, tokens, jobs, taken, dropped = await ctx.tick().sample(
+                dut.token_done, dut.job_done, dut.job.ready, dut.count_drop_response
+            )
+            counts["tokens"] += tokens
+            counts["jobs"] += jobs
+            counts["dropped"] += dropped
+            if taken and kinds:
+                counts["taken"] += 1
+                kinds.pop(0)
+
+    simulate(dut, script)
+    assert counts == {"tokens": 2, "jobs": 2, "taken": 4, "dropped": 1}
 
 
 @pytest.mark.slow

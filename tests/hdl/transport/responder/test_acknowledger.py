@@ -960,7 +960,12 @@ async def done(ctx, world):
     raise AssertionError("not taken")
 
 
-@pytest.mark.parametrize("job", [write(5), send(5, 3), read(5), {"qp": 1, "silent": 1}], ids=str)
+FATAL = {"fatal": 1, "event": 3, "syndrome": 0x62}
+
+
+@pytest.mark.parametrize(
+    "job", [write(5), send(5, 3), write(5, **FATAL), LAST, read(5), {"qp": 1, "silent": 1}], ids=str
+)
 def test_a_token_passes_jobs_of_others(job):
     """SAVE gives the row away, and LOAD puts another one there, while a job waits for its run; it is done as ever."""
     world = World(swaps=True)
@@ -970,6 +975,7 @@ def test_a_token_passes_jobs_of_others(job):
         for qp in (1, 2):
             await world.say(ctx, write(7, qp=qp))
         world.acks.clear()
+        ctx.set(dut.done.payload, {"status": KEY})  # and not valid
         early = "release" in job
         if not early:
             await shown(ctx, world, job)
@@ -987,9 +993,17 @@ def test_a_token_passes_jobs_of_others(job):
         ctx.set(dut.passing.valid, 0)
         await ctx.tick().repeat(10)
         assert world.tokens == 2
-        assert (world.acks, world.completions) == ([], [])
+        assert (world.acks, world.completions, world.errors) == ([], [], [])
+        ctx.set(dut.done.payload, {"status": OK})
         if early:
-            await world.send(ctx, [(job, OK)])
+            ctx.set(dut.passing.payload, {"qp": 3, "passage": Passage.SAVE})
+            ctx.set(dut.passing.valid, 1)
+            ctx.set(dut.job.payload, of_qp(job))
+            ctx.set(dut.job.valid, 1)
+            await ctx.tick().until(dut.passing.ready)
+            ctx.set(dut.passing.valid, 0)
+            await ctx.tick().until(dut.job.ready)
+            ctx.set(dut.job.valid, 0)
             await ctx.tick().repeat(10)
             assert [(r.qp, r.token) for r in world.releases][-1] == (1, 0)
             await send_all(ctx, dut.answered, [response(5)])
@@ -998,17 +1012,17 @@ def test_a_token_passes_jobs_of_others(job):
             _, counted = await done(ctx, world)
             assert counted == 1
         await ctx.tick().repeat(20)
-        assert told(world.acks) == ([(1, 5, 5, ACK)] if job.get("acknowledge") else [])
+        assert told(world.acks) == ([(1, 5, 5, job["syndrome"])] if job.get("acknowledge") else [])
+        assert reported(world.errors) == ([(1, job["event"])] if job.get("fatal") or job.get("last") else [])
         assert len(world.completions) == bool(job.get("complete"))
         # What the token leaves behind takes its run's `done`, and does not count.
         await shown(ctx, world, {"qp": 2, "token": 1, "silent": 1, "passage": Passage.SAVE})
-        assert world.tokens == 2
+        assert world.tokens == 2 + early
         assert await done(ctx, world) == (0, 0)
         acks, *_ = await world.say(ctx, write(100, qp=2), KEY)
         assert told(acks) == [(2, 100, 99, 0x62)]
 
     world.simulate(script)
-    assert world.tokens == 2
 
 
 def test_a_token_that_passes_waits_for_its_own():
@@ -1022,8 +1036,13 @@ def test_a_token_that_passes_waits_for_its_own():
         ctx.set(dut.passing.payload, {"qp": 2, "passage": Passage.SAVE})
         ctx.set(dut.passing.valid, 1)
         await ctx.tick().repeat(30)
-        await send_all(ctx, dut.answered, [response(3)])
-        await ctx.tick().repeat(30)
+        ctx.set(dut.answered.payload, response(3))
+        ctx.set(dut.answered.valid, 1)
+        for _ in range(40):
+            _, _, taken, ready = await ctx.tick().sample(dut.passing.ready, dut.answered.ready)
+            assert not taken
+            if ready:
+                ctx.set(dut.answered.valid, 0)
         assert (passed_on(world), world.tokens, world.words) == ([], 0, [])
         assert told(await receive_all(ctx, dut.ack, 1)) == [(2, 9, 9, ACK)]
         await ctx.tick().until(dut.passing.ready)
