@@ -14,6 +14,12 @@ from verbena.sim.pair import End
 pytestmark = pytest.mark.verilator
 
 
+@pytest.fixture(autouse=True, scope="module")
+def fresh_world():
+    """Nothing is under way that tests of other files have left, and nothing of theirs is in a cache."""
+    world().close()
+
+
 @pytest.fixture(autouse=True)
 def usual_memory():
     yield
