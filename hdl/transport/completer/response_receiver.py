@@ -12,7 +12,7 @@ from ...stream.in_flight import InFlight
 from ...stream.packet import PacketBeat
 from ...stream.transfer import LENGTH_BITS, AccessRequest, ReadRequest
 from ...stream.words import WORD_BITS, SavedWord
-from ..common.layouts import ResponseJob, ResponseJobKind
+from ..common.layouts import JOB_BITS, ResponseJob, ResponseJobKind
 from ..common.psn import psn_before, psn_next
 from ..receive.layouts import ReadProgress, ReceivedResponse, Work
 from .entry_cache import EntryCache
@@ -27,9 +27,6 @@ ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE = 0x11, 0x12
 
 NO_AETH = 0x40
 """Syndrome in the job of a response that has no AETH: bits 6:5 are reserved on the wire."""
-
-JOB_BITS = 8
-"""Of a job's number, see :class:`verbena.hdl.stream.in_flight.InFlight`."""
 
 
 class ResponseReceiver(wiring.Component):

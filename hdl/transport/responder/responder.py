@@ -11,7 +11,7 @@ from ...queue.wqe_fetcher import RingIndex, RingStatus
 from ...stream.in_flight import InFlight
 from ...stream.transfer import AccessRequest, AttributeWrite, Event, Passage
 from ...stream.words import WORD_BITS, SavedWord, StateWords
-from ..common.layouts import Job, PassingToken, Recall, ResponseEntry
+from ..common.layouts import JOB_BITS, Job, PassingToken, Recall, ResponseEntry
 from ..receive.layouts import ReceivedRequest, RecvPlace, RequestState, SharedWqe, Work
 from .flush_queue import FlushQueue
 from .recv_placement import PlacementKind, RecvPlacement
@@ -33,9 +33,6 @@ ResponderState = data.StructLayout({"request_state": RequestState, "place": Recv
 PATIENCE = 511
 """Cycles for which a request waits while the READ/atomic responder gives up responses, or has no row for another:
 reception must not wait for transmission."""
-
-JOB_BITS = 8
-"""Of a job's number, see :class:`verbena.hdl.stream.in_flight.InFlight`."""
 
 
 class Responder(wiring.Component):

@@ -30,8 +30,7 @@ SMALL = "perftest in 64 KiB"
 """Group of the tests that leave out what needs more memory."""
 
 PATIENCE = 300
-"""Seconds of the wall's clock, as for connections: 40 messages, and what is sent again, take longer than a minute where
-two programs share a slow core."""
+"""Seconds of the wall's clock, as for connections: it bounds a hang, and says nothing of speed."""
 
 LATE = 0.15
 """Seconds; the pingpong's timeout is 67 ms."""
