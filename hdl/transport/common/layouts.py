@@ -183,9 +183,6 @@ Job = data.StructLayout(
 """Responder to acknowledger, one for each run with tag 0, in the same order. ``silent`` and ``token``: of a token that
 has passed by."""
 
-JOB_BITS = 8
-"""Of the number of a job that is under way, see :class:`verbena.hdl.stream.in_flight.InFlight`."""
-
 PassingToken = data.StructLayout({"qp": 12, "passage": Passage})
 """Responder to acknowledger: a token of a QP that has no job there passes by the jobs of others."""
 

@@ -8,12 +8,12 @@ from ...abi.commands import QpAction
 from ...abi.cqe import Syndrome, WcStatus
 from ...abi.tables import Access
 from ...abi.wqe import SGE, WQE_DEFAULT
-from ...stream.in_flight import InFlight
 from ...stream.packet import PacketBeat
 from ...stream.transfer import LENGTH_BITS, AccessRequest, ReadRequest
 from ...stream.words import WORD_BITS, SavedWord
-from ..common.layouts import JOB_BITS, ResponseJob, ResponseJobKind
+from ..common.layouts import ResponseJob, ResponseJobKind
 from ..common.psn import psn_before, psn_next
+from ..common.token_passing import TokenPassing
 from ..receive.layouts import ReadProgress, ReceivedResponse, Work
 from .entry_cache import EntryCache
 from .read_target_swap import ReadTargetSwap
@@ -411,16 +411,18 @@ class ResponseReceiver(wiring.Component):
 
     def _pass(self, m, finish, kind):
         """Whether a token need not wait behind payload of others, as its QP has no job under way."""
-        m.submodules.jobs = jobs = InFlight(self.qps, JOB_BITS)
+        m.submodules.passing = passing = TokenPassing(self.qps)
         packet, passed = self.response.payload, kind == ResponseJobKind.PASSED
         m.d.comb += [
-            jobs.enter.eq(finish & ~passed),
-            jobs.enter_qp.eq(packet.qp),
-            jobs.done.eq(self.job_done),
-            jobs.qp.eq(packet.qp),
+            passing.qp.eq(packet.qp),
+            passing.action.eq(packet.action),
+            passing.control.eq(packet.work == Work.CONTROL),
+            passing.leaves.eq(finish),
+            passing.by.eq(passed),
+            passing.done.eq(self.job_done),
         ]
         m.d.sync += self.passed.eq(finish & passed)
-        return ~jobs.some & ((packet.action == QpAction.SAVE) | (packet.action == QpAction.LOAD))
+        return passing.passes
 
     def _swap(self, m, swap, targets, walk, progress):
         """States of tokens SAVE and LOAD, and those in which half a target is given away."""

@@ -8,10 +8,11 @@ from ...abi.commands import QpAction
 from ...abi.eqe import EventType
 from ...abi.wqe import WQE_DEFAULT
 from ...queue.wqe_fetcher import RingIndex, RingStatus
-from ...stream.in_flight import InFlight
+from ...stream.connections import connect_signals
 from ...stream.transfer import AccessRequest, AttributeWrite, Event, Passage
 from ...stream.words import WORD_BITS, SavedWord, StateWords
-from ..common.layouts import JOB_BITS, Job, PassingToken, Recall, ResponseEntry
+from ..common.layouts import Job, PassingToken, Recall, ResponseEntry
+from ..common.token_passing import TokenPassing
 from ..receive.layouts import ReceivedRequest, RecvPlace, RequestState, SharedWqe, Work
 from .flush_queue import FlushQueue
 from .recv_placement import PlacementKind, RecvPlacement
@@ -482,17 +483,16 @@ class Responder(wiring.Component):
 
     def _pass(self, m, finish):
         """A token whose QP has no job under way goes by. The next one comes when it has been taken."""
-        m.submodules.jobs = jobs = InFlight(self.qps, JOB_BITS)
-        request, passes = self.request.payload, Signal()
-        swaps = (request.action == QpAction.SAVE) | (request.action == QpAction.LOAD)
-        m.d.sync += passes.eq((request.work == Work.CONTROL) & swaps & ~jobs.some)
+        m.submodules.passing = passing = TokenPassing(self.qps)
+        request, passes = self.request.payload, passing.passes
+        connect_signals(m, self, passing, "held", "held_qp")
         m.d.comb += [
-            jobs.busy[0].eq(self.held),
-            jobs.busy_qp[0].eq(self.held_qp),
-            jobs.enter.eq(finish & ~passes),
-            jobs.enter_qp.eq(request.qp),
-            jobs.done.eq(self.job_done),
-            jobs.qp.eq(request.qp),
+            passing.qp.eq(request.qp),
+            passing.action.eq(request.action),
+            passing.control.eq(request.work == Work.CONTROL),
+            passing.leaves.eq(finish),
+            passing.by.eq(passes),
+            passing.done.eq(self.job_done),
         ]
         with m.If(passes):
             m.d.comb += self.job.payload.silent.eq(1)
