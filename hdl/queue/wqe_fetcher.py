@@ -615,7 +615,7 @@ class RingPrefetcher(wiring.Component):
             landed.eq(landing.lands & ~(halt.halting & (halt.qp == doorbell.qp))),
             pool.land.eq(landed),
             pool.land_qp.eq(doorbell.qp),
-            pool.land_index.eq(landing.slot),
+            pool.land_index.eq(landing.wqe_index),
             pool.land_log_stride.eq(doorbell.stride),
         ]
         m.d.sync += [

@@ -48,7 +48,7 @@ class WqeLanding(wiring.Component):
         A word may be put; no ring may get its block.
     put_en, put_addr, put_word
         To the blocks.
-    lands, slot : 1, 16
+    lands, wqe_index : 1, 16
         Strobe: all is there; the index of the WQE.
     """
 
@@ -79,7 +79,7 @@ class WqeLanding(wiring.Component):
                 "put_addr": Out(range(blocks * size // 8)),
                 "put_word": Out(64),
                 "lands": Out(1),
-                "slot": Out(16),
+                "wqe_index": Out(16),
             }
             | ({"moved": In(1), "moved_qp": In(ring)} if swaps else {})
         )
@@ -92,11 +92,11 @@ class WqeLanding(wiring.Component):
         with m.Switch(self.stride):
             for stride in self.strides:
                 with m.Case(stride):
-                    m.d.comb += place.eq(pushes.put_row[: stride - 3] | self.slot << stride - 3)
+                    m.d.comb += place.eq(pushes.put_row[: stride - 3] | self.wqe_index << stride - 3)
         there = Signal()  # all words are
         m.d.sync += there.eq((there & ~self.lands) | pushes.copied)
         m.d.comb += [
-            self.slot.eq(self.index - 1),
+            self.wqe_index.eq(self.index - 1),
             self.mine.eq(pushes.mine & self.spare_valid & self.free),
             self.lands.eq(there & ~self.busy),
             self.put_en.eq(pushes.put_en),

@@ -43,7 +43,7 @@ def test_a_wqe_lands(stride, words, busy):
                 ctx.set(dut.busy, 0)
             assert cycles <= words + 1 + busy
         assert cycles == words + 1 + busy
-        assert ctx.get(dut.slot) == 5
+        assert ctx.get(dut.wqe_index) == 5
         first = 2 * SIZE // 8 + 5 * words % (SIZE // 8)
         assert put == {first + at: (0x101 + 2 * at) << 32 | 0x100 + 2 * at for at in range(words)}
         ctx.set(dut.pushed, 0)
