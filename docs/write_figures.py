@@ -21,7 +21,8 @@ Rows with random pages and rows with retries differ by some per cent with what w
 * **Of the wire**: the share that is reached of what the tighter direction of the wire can carry, requests included.
 * **Aim**: what is to be reached, from `sim/bench/goals.py`; ✗ marks what is not.
 * **Memory a/b**: a read takes a cycles, a write b, rather than 128 and 32; **engine for n** tells its `memory_latency`.
-* **Retries** on a wire that loses nothing come from frames that the receiver had no room for (`drop_overflow`).
+* **Retries** on a wire that loses nothing come from frames that the receiver had no room for (`drop_overflow`). Beside
+  silent peers they are those of the silent queue pairs, whose timers ran out.
 
 `make bench ALL=1` also measures engines that are made for slow memory; `ONLY="misses"` measures one group, `WIDTH=512`
 another width. The group "queue pairs", up to 10,000 of which 64 have a slot, is measured with `ALL=1` only.
