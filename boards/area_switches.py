@@ -24,7 +24,14 @@ EVENTS = {"event_queues": 4, "cq_moderation": True, "interrupt_moderation": True
 KEYS = {"key_operations": True, "physical": True}
 ALL = {"srqs": 16, "raw_packets": True, "wqe_bytes": 512}
 
-NAMED = {"standard": {}, "RC alone": {"uc": False, "ud": False}, "everything": ALL | GIDS | EVENTS | KEYS}
+EVERYTHING = ALL | GIDS | EVENTS | KEYS
+
+NAMED = {
+    "standard": {},
+    "RC alone": {"uc": False, "ud": False},
+    "everything": EVERYTHING,
+    "everything for 64 QPs": EVERYTHING | {"qps": 64},
+}
 SMALLER = {"uc": False, "ud": False, "atomics": False, "requests": False, "qps": 64, "slots": 16, "cqs": 16}
 SINGLE = (
     SMALLER | ALL | KEYS | EVENTS | {"ipv6": True, "headers": 64, "address_width": 32, "memory_latency": 32}
