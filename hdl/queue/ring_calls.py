@@ -35,7 +35,9 @@ class RingCalls(wiring.Component):
     rung, rung_qp : 1, ring
         Strobe, while ``may_ring``: a doorbell was accepted.
     back, back_qp : 1, ring
-        Strobe: its indices were set, so that there may be work. Not again while it waits.
+        Strobe: its indices were set, so that there may be work. Not again while it ``returns``.
+    returns : 1
+        Such a ring waits for its place.
     missed, missed_qp, still : 1, ring, 1
         Strobe: it had a turn while it stood still. It is added when no ring stands ``still``. Not again while
         ``misses``.
@@ -66,6 +68,7 @@ class RingCalls(wiring.Component):
                 "rung_qp": In(ring),
                 "back": In(1),
                 "back_qp": In(ring),
+                "returns": Out(1),
                 "missed": In(1),
                 "missed_qp": In(ring),
                 "still": In(1),
@@ -87,7 +90,7 @@ class RingCalls(wiring.Component):
         m.submodules.ready = ready = ReadyQueue(self.rings)
         wiring.connect(m, ready.o, wiring.flipped(self.o))
         wants = Signal()  # who is wanted waits for its place
-        back, back_qp, missed_qp = Signal(), Signal.like(self.back_qp), Signal.like(self.missed_qp)
+        back_qp, missed_qp = Signal.like(self.back_qp), Signal.like(self.missed_qp)
         had_turn = (self.decided & (self.decided_qp == self.asked_qp)) | (
             self.stopped & (self.stopped_qp == self.asked_qp)
         )
@@ -104,7 +107,7 @@ class RingCalls(wiring.Component):
             m.d.sync += [wants.eq(1), self.asked_qp.eq(self.wanted.payload), self.asked.eq(self.on_demand)]
 
         makes_up = self.misses & ~self.still
-        m.d.sync += ready.i.valid.eq(self.repeat | wants | self.heard | self.rung | back | makes_up)
+        m.d.sync += ready.i.valid.eq(self.repeat | wants | self.heard | self.rung | self.returns | makes_up)
         with m.If(self.repeat):
             m.d.sync += ready.i.payload.eq(self.repeat_qp)
         with m.Elif(wants):
@@ -113,8 +116,8 @@ class RingCalls(wiring.Component):
             m.d.sync += ready.i.payload.eq(self.heard_qp)
         with m.Elif(self.rung):
             m.d.sync += ready.i.payload.eq(self.rung_qp)
-        with m.Elif(back):
-            m.d.sync += [ready.i.payload.eq(back_qp), back.eq(0)]
+        with m.Elif(self.returns):
+            m.d.sync += [ready.i.payload.eq(back_qp), self.returns.eq(0)]
         with m.Else():
             m.d.sync += ready.i.payload.eq(missed_qp)
             with m.If(makes_up):
@@ -122,5 +125,5 @@ class RingCalls(wiring.Component):
         with m.If(self.missed):
             m.d.sync += [self.misses.eq(1), missed_qp.eq(self.missed_qp)]
         with m.If(self.back):
-            m.d.sync += [back.eq(1), back_qp.eq(self.back_qp)]
+            m.d.sync += [self.returns.eq(1), back_qp.eq(self.back_qp)]
         return m

@@ -451,8 +451,9 @@ class RingPrefetcher(wiring.Component):
             halt.clean.eq(turns.clean),
             halt.reading.eq(reads.reading),
             reads.ask.eq(halt.qp),
-            # Blocks go back in the cycle after the indices are written, in which no turn may ask for one.
-            halt.may.eq(doorbell.idle & ~turns.en & pool.may_drop & (swap.seen if self.swaps else 1)),
+            # Blocks go back in the cycle after the indices are written, in which no turn may ask for one; and the ring
+            # is called then.
+            halt.may.eq(doorbell.idle & ~turns.en & pool.may_drop & ~calls.returns & (swap.seen if self.swaps else 1)),
             halt.hold.eq(self.consumed.valid | reads.ends | ~arrivals.i.ready),
             turns.hold.eq(halt.armed),
             indices.rings.eq(~doorbell.idle),
