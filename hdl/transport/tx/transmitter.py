@@ -331,7 +331,7 @@ class Transmitter(wiring.Component):
                         self.answered.valid.eq((bad & is_response) | is_token),
                     ]
                 with m.Else():
-                    m.d.comb += self.count_stall_tx_payload.eq(idle & known)
+                    m.d.comb += self.count_stall_tx_payload.eq(idle & known & (is_request | is_response))
                     with m.If(paths.ack.here):
                         m.next = "ACK"
             with m.State("ACK"):

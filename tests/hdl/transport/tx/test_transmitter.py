@@ -587,6 +587,26 @@ def test_cycles(kind, opcode, size, period):
     assert [b - a for a, b in pairwise(cycles)] == [period] * (count - 1)
 
 
+@pytest.mark.parametrize(
+    ("kind", "stalls"), [("REQUEST", True), ("RESPONSE", True), ("REQUEST_TOKEN", False), ("VOID", False)]
+)
+def test_who_waits_for_payload(kind, stalls):
+    """The cycles of a packet that waits are counted; a token is none, and waits for what is before it."""
+    dut = shared(Transmitter, QPS)
+
+    async def testbench(ctx):
+        descriptor = request(1, 8 if stalls else 0, kind=TxDescriptorKind[kind])
+        ctx.set(dut.packet.valid, 1)
+        ctx.set(dut.packet.payload, ctx.get(dut.packet.payload).shape().const(descriptor))
+        for _ in range(8):
+            await ctx.tick()
+        for _ in range(20):
+            *_, stalled = await ctx.tick().sample(dut.count_stall_tx_payload)
+            assert stalled == stalls
+
+    simulate(dut, testbench)
+
+
 @pytest.mark.parametrize(("ahead", "cycles"), [(0, 7), (3, 4), (6, 1), (20, 1)])
 def test_path_is_read_ahead(ahead, cycles):
     """The QP of the next packet is known ``ahead`` cycles before the packet itself: what that is takes a cycle more."""
