@@ -100,6 +100,7 @@ kills: $(READY) ## Kill a driver in the midst of traffic (KILLS=200; WIDTH=)
 
 # Not more often than every 8192 cycles where the memory takes 2000: what was fetched would be gone before it is used.
 swaps: $(READY) ## Run the whole adapters' tests and a soak while queue pairs give their state away and get it back (EVERY=8192; takes 10 to 20 minutes)
+	$(BIN)/python -m verbena.sim.model --swap-every $(or $(EVERY),8192)
 	VERBENA_SWAP_EVERY=$(or $(EVERY),8192) $(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow and not exact' tests/adapter
 	$(BIN)/python -m verbena.sim.soak --seed 3 --loss 1 --operations 4000 --swap-every 1500
 

@@ -383,10 +383,11 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m verbena.sim.model", description="Compile the engine.")
     parser.add_argument("--data-width", type=int, default=64, help="64, 128, 256 or 512 (%(default)s)")
     parser.add_argument("--slots", type=int, help="queue pairs that are on chip at a time")
+    parser.add_argument("--swap-every", type=int, default=0, help="cycles between two that must leave their slots")
     parser.add_argument("--trace", action="store_true", help="with support for waves")
     options = parser.parse_args(arguments)
     try:
-        design = rnic(data_width=options.data_width, slots=options.slots)
+        design = rnic(data_width=options.data_width, slots=options.slots, swap_every=options.swap_every)
         model = build(design, trace=options.trace, verbose=True)
     except BuildError as error:
         sys.exit(str(error))

@@ -256,9 +256,12 @@ def test_destroyed_with_packets_in_flight(pair, tmp_path):
     with End("sim0", SIZE) as c, End("sim1", SIZE) as d:
         connect(c, d)
         numbers = {c.qp.qp_num, d.qp.qp_num}
+        control = c.context._adapter.control
+        before = control.counters()["tx_packets"]
         for _ in range(16):
             send(c, WRITE, [sge(c, 0, SIZE)], remote=(d, 0))
-        settle(700)
+        while control.counters()["tx_packets"] < before + 5:
+            settle(50)
         c.qp.close()
     world().capture(None)
     with PcapNgReader(str(tmp_path / "frames.pcapng")) as packets:

@@ -83,6 +83,7 @@ def test_others_go_on_while_keys_are_changed(operations):
             success(a.cq)
 
 
+@pytest.mark.exact  # who leaves meanwhile waits for that memory, too
 def test_others_are_received_while_a_key_is_invalidated():
     """A SEND takes away a key whose entry has to be read, which takes long: what comes for another queue pair is
     answered meanwhile, and what comes behind the SEND later."""
