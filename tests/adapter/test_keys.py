@@ -49,6 +49,7 @@ from verbena.sw.verbs.wr import SGE, SendWR
 # -- Beside others.
 
 
+@pytest.mark.exact  # who leaves meanwhile waits for that memory, too
 @pytest.mark.parametrize("operations", [1, 3])
 def test_others_go_on_while_keys_are_changed(operations):
     """What other queue pairs send passes operations that wait for host memory, of several queue pairs; these are
