@@ -114,7 +114,9 @@ class Packetizer(wiring.Component):
         prepared = Signal()  # what derives from the header is there
         at = Signal(beats, init=1)  # one-hot position of the beat, none behind the headers
         first = at[0]
-        rest = Signal(WORDS_BITS)  # words from this beat on, without the ICRC
+        rest = Signal(
+            WORDS_BITS
+        )  # words from this beat on, without the ICRC; at the first one not yet, but for wide buses
         fire, last, over = Signal(), Signal(), Signal()
         m.d.comb += self.header.ready.eq(fire & last)
         m.d.sync += over.eq(self.header.ready)
@@ -192,12 +194,19 @@ class Packetizer(wiring.Component):
             words.eq(whole_words(bases)),
             behind.eq(whole_words([each.base_words - each.network_words for each in places.maps])),
         ]
-        least = min(sequence.words for sequence in places.sequences)
         with m.If(fire):
             m.d.sync += [rest.eq(rest - lanes), last.eq(rest[ceil_log2(lanes) :] <= 1)]
-        with m.Elif(first):
+        if min(sequence.words for sequence in places.sequences) >= lanes:
+            # The first beat is not the last one, so that `words` says early enough what is left of it.
+            left = (words - 1)[:WORDS_BITS]
+            with m.If(fire & first):
+                m.d.sync += [rest.eq((words - 1 - lanes)[:WORDS_BITS]), last.eq(left[ceil_log2(lanes) :] <= 1)]
+            with m.Elif(first):
+                m.d.sync += last.eq(0)
+        else:
             whole = whole_words([base - 1 for base in bases])[:WORDS_BITS]
-            m.d.sync += [rest.eq(whole), last.eq(0 if least >= lanes else whole < lanes)]
+            with m.If(first & ~fire):
+                m.d.sync += [rest.eq(whole), last.eq(whole < lanes)]
 
         # --- Flow.
         # The payload's register: beside it stands which bytes are there, so that nothing has to be compared behind it.
@@ -288,7 +297,7 @@ class Packetizer(wiring.Component):
         m.d.comb += [
             icrc.valid.eq(fire),
             icrc.first.eq(first),
-            icrc.odd.eq(rest[0]),
+            icrc.odd.eq(~words[0]),
             icrc.data.eq(composed | mask),
             icrc.words.eq(Mux(last, count, lanes)),
         ]
