@@ -5,6 +5,7 @@ import errno
 import pytest
 from ends import (
     FETCH_ADD,
+    PATIENCE,
     READ,
     SEND,
     WRITE,
@@ -257,11 +258,12 @@ def test_destroyed_with_packets_in_flight(pair, tmp_path):
         connect(c, d)
         numbers = {c.qp.qp_num, d.qp.qp_num}
         control = c.context._adapter.control
-        before = control.counters()["tx_packets"]
+        before, limit = control.counters()["tx_packets"], world().cycles + PATIENCE
         for _ in range(16):
             send(c, WRITE, [sge(c, 0, SIZE)], remote=(d, 0))
         while control.counters()["tx_packets"] < before + 5:
             settle(50)
+            assert world().cycles < limit
         c.qp.close()
     world().capture(None)
     with PcapNgReader(str(tmp_path / "frames.pcapng")) as packets:
