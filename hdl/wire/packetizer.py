@@ -114,7 +114,8 @@ class Packetizer(wiring.Component):
         prepared = Signal()  # what derives from the header is there
         at = Signal(beats, init=1)  # one-hot position of the beat, none behind the headers
         first = at[0]
-        rest = Signal(WORDS_BITS)  # words from this beat on, without the ICRC; on wide buses at the first one, too
+        # Words from this beat on, without the ICRC; at the first beat only on buses on which that may be the last one.
+        rest = Signal(WORDS_BITS)
         fire, last, over = Signal(), Signal(), Signal()
         m.d.comb += self.header.ready.eq(fire & last)
         m.d.sync += over.eq(self.header.ready)
