@@ -13,7 +13,7 @@ from ..stream.packet import PacketBeat
 from ..stream.transfer import LENGTH_BITS, GidWrite
 from .ethernet_header import EthernetInsert
 from .gid_row import NETWORK_TYPES, GidRow
-from .headers import ENCAPSULATIONS, HEADERS, IBA_TRANSPORT, NETWORKS, UDP, UDP_PORT, check_networks
+from .headers import ENCAPSULATIONS, HEADERS, IBA_TRANSPORT, ICRC_BYTES, NETWORKS, UDP, UDP_PORT, check_networks
 from .icrc import Icrc, icrc_mask
 from .ip_checksum import IpChecksum
 from .layout import TRANSMIT_CARRIED, PacketMaps, header_bits, wire_field
@@ -151,33 +151,24 @@ class Packetizer(wiring.Component):
         kinds_now = Signal.like(kinds)
         offsets = {n: Signal(name=f"offset_{n}") for n in sorted({s.words % lanes for s in places.sequences})}
         begin = {n: Signal(name=f"begin_{n}") for n in begins}
-        extra = Signal(4)  # words besides the least packet and the payload's whole words
         some = Signal()  # it has payload
         words = Signal(WORDS_BITS)  # of the whole packet, ICRC included
         behind = Signal(WORDS_BITS)  # of those, behind the network header
-        base = places.maps[0].base_words
-        # All maps have the same opcodes: the first tells what stands behind the BTH.
-        of_opcode = Signal(len(places.maps[0].sequences))
-        for sequence, mine in zip(places.maps[0].sequences, of_opcode):
-            m.d.comb += mine.eq(places.is_one_of(header.transport.opcode, sequence.codes))
-            with m.If(mine):
-                m.d.comb += extra.eq(sequence.words - base + 1 + (length[:2] != 0))
-        for number, each in enumerate(places.maps):
-            assert [s.codes for s in each.sequences] == [s.codes for s in places.maps[0].sequences]
-            for index, mine in zip(places.members(number), of_opcode):
-                m.d.comb += kinds_now[index].eq(mine & network_now[number])
+        for number in range(len(places.maps)):
+            for index in places.members(number):
+                codes = places.sequences[index].codes
+                m.d.comb += kinds_now[index].eq(places.is_one_of(header.transport.opcode, codes) & network_now[number])
         m.d.sync += kinds.eq(kinds_now)
 
-        def whole_words(besides):
-            """Words of the packet, if each map has as many besides the payload and extended headers."""
-            if not several:
-                return length[2:] + (extra + besides[0])
-            chosen = besides[-1]
-            for number, each in enumerate(besides[:-1]):
-                chosen = Mux(network_now[number], each, chosen)
-            return length[2:] + extra + chosen  # the row's type comes last
+        def whole_words(without):
+            """Words of the packet besides as many, of each map. One adder, which the last bytes carry into."""
+            besides = [0] * len(kinds)
+            for number, each in enumerate(without):
+                for index in places.members(number):
+                    besides[index] = places.sequences[index].words + ICRC_BYTES // 4 - each
+            constant = reduce(or_, (Mux(mine, count, 0) for mine, count in zip(kinds_now, besides)))
+            return (Cat(1, length[2:]) + Cat(length[:2].any(), constant))[1:]
 
-        bases = [each.base_words for each in places.maps]
         for group, key in ((offsets, lambda s: s.words % lanes), (begin, lambda s: s.words // lanes)):
             for n, signal in group.items():
                 any_network = []
@@ -190,8 +181,8 @@ class Packetizer(wiring.Component):
                 m.d.sync += signal.eq(Cat(any_network).any())
         m.d.sync += [
             some.eq(length != 0),
-            words.eq(whole_words(bases)),
-            behind.eq(whole_words([each.base_words - each.network_words for each in places.maps])),
+            words.eq(whole_words([0] * len(places.maps))),
+            behind.eq(whole_words([each.network_words for each in places.maps])),
         ]
         with m.If(fire):
             m.d.sync += [rest.eq(rest - lanes), last.eq(rest[ceil_log2(lanes) :] <= 1)]
@@ -203,7 +194,7 @@ class Packetizer(wiring.Component):
             with m.Elif(first):
                 m.d.sync += last.eq(0)
         else:
-            whole = whole_words([base - 1 for base in bases])[:WORDS_BITS]
+            whole = whole_words([1] * len(places.maps))[:WORDS_BITS]
             with m.If(first & ~fire):
                 m.d.sync += [rest.eq(whole), last.eq(whole < lanes)]
 
