@@ -10,7 +10,14 @@ from ..stream.transfer import GID_INDEX_BITS, GidWrite
 
 __all__ = ["OwnGids"]
 
-TYPE_WORD = GID_ROW.fields["type"].word
+HALVES = 2
+"""Words of 16 bits in one of 32."""
+
+TYPE_HALF = GID_ROW.fields["type"].offset // 16
+"""The half with a row's type, and its VLAN."""
+
+NO_TYPE = 15
+"""Type of a row that does not count."""
 
 
 class OwnGids(wiring.Component):
@@ -20,7 +27,7 @@ class OwnGids(wiring.Component):
     Members
     -------
     write, write_en : ``GidWrite``, 1
-        A word of the table is written.
+        A word of the table is written; not in two cycles side by side.
     ip : 32
     begin, six, vlan : 1, 1, 12
         Strobe: an address of IPv6, or of IPv4, is looked for in this VLAN; 0 is none.
@@ -49,40 +56,46 @@ class OwnGids(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        # Row n of this memory has word n of all rows of the table.
-        m.submodules.table = table = memory.Memory(shape=32 * GID_COUNT, depth=8, init=[])
-        write, read = table.write_port(granularity=32), table.read_port(domain="comb")
-        candidates, agree = Signal(GID_COUNT + 1), Signal(GID_COUNT + 1)
+        # Row n of this memory has half n of all rows of the table. The upper half of what is written follows the lower.
+        m.submodules.table = table = memory.Memory(shape=16 * GID_COUNT, depth=16, init=[])
+        write, read = table.write_port(granularity=16), table.read_port(domain="comb")
+        given, upper, upper_en = self.write, Signal(GidWrite), Signal()
+        m.d.sync += [upper.eq(given), upper_en.eq(self.write_en)]
+        kind, vlan, valid = (self._place(name) for name in ("type", "vlan", "valid"))
+        lower = Signal(16)
+        m.d.comb += lower.eq(given.data)
+        with m.If((given.word == TYPE_HALF // HALVES) & ~given.data[valid.start]):
+            m.d.comb += lower[kind].eq(NO_TYPE)
         m.d.comb += [
-            write.addr.eq(self.write.word),
-            write.data.eq(self.write.data.replicate(GID_COUNT)),
-            write.en.eq(Mux(self.write_en, 1 << self.write.index, 0)),
-            # The last word on the wire is in the first one of a row.
-            read.addr.eq(Mux(self.begin, TYPE_WORD, Cat(~self.number[1:], 0))),
+            write.addr.eq(Mux(upper_en, Cat(1, upper.word), Cat(0, given.word))),
+            write.data.eq(Mux(upper_en, upper.data[16:], lower).replicate(GID_COUNT)),
+            write.en.eq(Mux(upper_en, 1 << upper.index, Mux(self.write_en, 1 << given.index, 0))),
+            # The last word on the wire is in the first half of a row.
+            read.addr.eq(Mux(self.begin, TYPE_HALF, ~self.number)),
         ]
-        rows = [read.data.word_select(n, 32) for n in range(GID_COUNT)]
-        words = [Mux(self.number[0], row[:16], row[16:]) for row in (*rows, self.ip)]
-
-        def fields(row, name):
-            field = GID_ROW.fields[name]
-            return row[field.offset % 32 :][: field.width]
+        rows = [read.data.word_select(n, 16) for n in range(GID_COUNT)]
+        words = [*rows, Mux(self.number[0], self.ip[:16], self.ip[16:])]
+        candidates, agree = Signal(GID_COUNT + 1), Signal(GID_COUNT + 1)
 
         # Nobody asks for the IPv4-mapped GIDs that may be among those of RoCEv1.
-        usable = [
-            fields(row, "valid")
-            & (fields(row, "vlan") == self.vlan)
-            & ((fields(row, "type") != GidType.ROCE_V2_IPV4) == self.six)
-            for row in rows
-        ]
-        usable.append(~self.six & (self.vlan == 0))
+        def usable(row):
+            v6 = (row[kind] == GidType.ROCE_V2_IPV6) | (row[kind] == GidType.ROCE_V1)
+            return (row[vlan] == self.vlan) & Mux(self.six, v6, row[kind] == GidType.ROCE_V2_IPV4)
+
         m.d.comb += [
-            self.source.eq(pick(words[:GID_COUNT], self.row)),
-            self.row_vlan.eq(pick([fields(row, "vlan") for row in rows], self.row)),
+            self.source.eq(pick(rows, self.row)),
+            self.row_vlan.eq(self.source[vlan]),
             agree.eq(Cat(word == self.word for word in words) & candidates),
             self.unknown.eq(self.look & ~agree.any()),
         ]
         with m.If(self.begin):
-            m.d.sync += candidates.eq(Cat(usable))
+            m.d.sync += candidates.eq(Cat(*(usable(row) for row in rows), ~self.six & (self.vlan == 0)))
         with m.Elif(self.look):
             m.d.sync += candidates.eq(agree)
         return m
+
+    @staticmethod
+    def _place(name):
+        """Bits of the word of 32 bits with a row's type in which a field stands."""
+        field = GID_ROW.fields[name]
+        return slice(field.offset % 32, field.offset % 32 + field.width)

@@ -125,8 +125,9 @@ class Bench:
             gid = number(text)
             fields = {"gid_low": gid & (1 << 64) - 1, "gid_high": gid >> 64, "tagged": vlan != 0, "vlan": vlan}
             row = GID_ROW.words(**fields, type=GidType.ROCE_V2_IPV6 if kind is None else kind, valid=kind is not None)
-            script += [write({"index": index, "word": word, "data": row[word]}) for word in range(GID_WORDS)]
-        return [*script, end]
+            for word in range(GID_WORDS):
+                script += [write({"index": index, "word": word, "data": row[word]}), end]
+        return script
 
     def counted(self, **counts):
         return self.counts == dict.fromkeys(COUNTERS, 0) | counts
