@@ -58,10 +58,10 @@ class ArpIcmp(wiring.Component):
     """Answers ARP requests (RFC 826) and ICMP echo requests (RFC 792) to its own address, and sends ARP requests.
 
     It watches the received frames and cannot hold them up. It has room for one frame, and works on it word by word: an
-    ARP request takes 5 cycles for each of 24 words from its last beat to the answer's first, an echo request for each
-    of 31; then a beat comes out every third cycle. What it does not answer ends earlier, ARP requests for others after
-    1 or 2 words. An ARP packet or ICMP packet that ends meanwhile, or is larger than the room, is dropped and counted;
-    all other frames are ignored. Whatever comes in, what goes out is a whole frame.
+    ARP request takes a cycle, and 5 for each of 24 words, from its last beat to the answer's first, an echo request for
+    each of 31; then a beat comes out every third cycle. What it does not answer ends earlier, ARP requests for others
+    after 1 or 2 words. An ARP packet or ICMP packet that ends meanwhile, or is larger than the room, is dropped and
+    counted; all other frames are ignored. Whatever comes in, what goes out is a whole frame.
 
     With ``ipv6`` it does so for each address of the table of GIDs, in the VLAN of its row, and answers neighbour
     solicitations (RFC 4861) and ICMPv6 echo requests, too, and sends solicitations: 5 cycles for each of 51 words, and
@@ -148,14 +148,14 @@ class ArpIcmp(wiring.Component):
         m.submodules.program = program = memory.Memory(
             shape=layout,
             depth=(max(kinds) + 1) << steps_bits,
-            attrs={"ram_style": "logic"},
+            attrs={"ram_style": "block" if self.ipv6 else "logic"},
             init=[
                 layout.const(steps[n].fields(last=n == len(steps) - 1, ipv6=self.ipv6) if n < len(steps) else {})
                 for steps in (kinds.get(kind, ()) for kind in range(max(kinds) + 1))
                 for n in range(1 << steps_bits)
             ],
         )
-        fetch = program.read_port(domain="comb")
+        fetch = program.read_port()
 
         m.submodules.filter = filter_ = ArpIcmpFilter(self.data_width, self.udp_port, self.ipv6)
         beat, valid, seen = filter_.o, filter_.o_valid, filter_.seen
@@ -193,8 +193,9 @@ class ArpIcmp(wiring.Component):
             with m.Elif(~receiving | row.all()):
                 m.d.sync += unusable.eq(1)
 
-        # A step goes through five phases: instruction, two cycles of the memory, the word, and what is done with it.
-        phase = Signal(5)
+        # A step goes through five phases: instruction, two cycles of the memory, the word, and what is done with it. It
+        # is fetched while the one before is at work, the first one as the frame ``starts``.
+        starts, phase = Signal(), Signal(5)
         step = Signal(steps_bits)
         now = Signal(layout)
         word, operand, total, carry = Signal(16), Signal(16), Signal(16), Signal()
@@ -240,9 +241,9 @@ class ArpIcmp(wiring.Component):
             fits.eq(~too_long & (end >= ARP_BYTES - 1) & (Cat(end[:lane_bits], 0, end[lane_bits:]) < Cat(count, row))),
         ]
         with m.If(phase[0]):
-            m.d.sync += now.eq(fetch.data)
+            m.d.sync += [now.eq(fetch.data), step.eq(step + 1)]
         with m.If(act):
-            m.d.sync += [failed.eq(differ.any() | stranger), done.eq(now.last), step.eq(step + 1)]
+            m.d.sync += [failed.eq(differ.any() | stranger), done.eq(now.last)]
             with m.If(now.load):
                 m.d.sync += Cat(total, carry).eq(operand)
             with m.If(now.size):
@@ -285,7 +286,7 @@ class ArpIcmp(wiring.Component):
                 with m.If(take):
                     m.d.sync += [
                         *([tagged.eq(seen.tagged), end.eq(self._end(ARP_BYTES, seen.tagged))] if self.ipv6 else []),
-                        phase.eq(1),
+                        starts.eq(1),
                         kind.eq(
                             Mux(
                                 seen.ipv4,
@@ -300,7 +301,7 @@ class ArpIcmp(wiring.Component):
                         )
                     m.next = "RUN"
                 with m.Elif(pending & self.enable):
-                    m.d.sync += [phase.eq(1), kind.eq(Mux(six, Kind.ASK6, Kind.ASK)), pending.eq(0)]
+                    m.d.sync += [starts.eq(1), kind.eq(Mux(six, Kind.ASK6, Kind.ASK)), pending.eq(0)]
                     if self.ipv6:
                         in_vlan = own.row_vlan != 0
                         six_end, four_end = (self._end(size, in_vlan) for size in (SOLICITATION_BYTES, ARP_BYTES))
@@ -313,7 +314,7 @@ class ArpIcmp(wiring.Component):
                         m.d.sync += unusable.eq(1)
                     m.next = "RUN"
             with m.State("RUN"):
-                m.d.sync += phase.eq(phase.rotate_left(1))
+                m.d.sync += [phase.eq(Cat(phase[-1] | starts, phase[:-1])), starts.eq(0)]
                 with m.If(phase[0] & (failed | done)):
                     m.d.sync += [phase.eq(0), row.eq(0)]
                     m.next = "RECEIVE"
@@ -361,7 +362,7 @@ class ArpIcmp(wiring.Component):
                         length.eq(service.size + (IP_BYTES + UDP_BYTES)),
                     ]
                     with m.If(service.done):
-                        m.d.sync += phase.eq(1)
+                        m.d.sync += starts.eq(1)
                         m.next = "RUN"
                         with m.If(service.size == 0):
                             m.next = "RECEIVE"

@@ -41,7 +41,7 @@ def test_latency(frame, words, sent):
             valid.append(other)
 
     bench.run([frame], watch=[watch])
-    assert valid.index(1) - last.index(1) == 5 * words + 5
+    assert valid.index(1) - last.index(1) == 5 * words + 6
     assert [n - valid.index(1) for n, one in enumerate(valid) if one] == [3 * n for n in range(sent)]
 
 
