@@ -34,6 +34,13 @@ def _ring(count):
     return states
 
 
+def _table(index, numbers):
+    """Bits of the number at ``index``, a signal, each by a multiplexer of constants."""
+    for bit in range(max(numbers).bit_length()):
+        column = sum((number >> bit & 1) << n for n, number in enumerate(numbers))
+        yield Const(column, len(numbers)).bit_select(index, 1)
+
+
 class Counters(wiring.Component):
     """Adds up what the engine counts, in 64 bits each, without losing any.
 
@@ -126,12 +133,14 @@ class Counters(wiring.Component):
         one_more = visit(more, "more")
         ahead, another = Signal(width, reset_less=True), Signal(reset_less=True)
         sums = [number for number, counter in enumerate(self.counters.values()) if counter.width > 1]
-        m.d.sync += [ahead.eq(found), another.eq(one_more)]
-        with m.If(~visited[1].matches(*sums)):
-            with m.Switch(found[: len(states).bit_length()]):
-                for number, state in enumerate(states):
-                    with m.Case(state):
-                        m.d.sync += ahead.eq(number)
+        state = found[: len(states).bit_length()]
+        events = [states.index(each) if each in states else 0 for each in range(1 << len(state))]
+        is_sum = Signal(reset_less=True)
+        m.d.sync += [
+            is_sum.eq(visited[0].matches(*sums)),
+            ahead.eq(Mux(is_sum, found, Cat(_table(state, events)))),
+            another.eq(one_more),
+        ]
         row = Signal(64, reset_less=True)
         low, high = Signal(33, reset_less=True), Signal(32, reset_less=True)
         alive = Signal(len(visited), reset_less=True)  # what the memory says before it was asked is not written
