@@ -182,9 +182,6 @@ class CqNotices(wiring.Component):
                 m.d.sync += event.valid.eq(0)
         with m.If((chosen.answer & failed & ~old.dead) | chosen.lose):
             m.d.comb += [new.error.eq(1), new.dead.eq(1), new.waiting.eq(1), push.eq(1)]
-        with m.If(chosen.answer & ~failed & armed):
-            m.d.comb += [new.completion.eq(1), new.waiting.eq(1), push.eq(1)]
-            m.d.comb += [new[f"{name}_seen"].eq(old[name]) for name in Arms]
         with m.If(chosen.clear):
             m.d.comb += new.eq(0)
         with m.If(chosen.renew):
@@ -195,6 +192,10 @@ class CqNotices(wiring.Component):
             m.d.comb += new.eq(self.record)
         with m.If(chosen.arm):
             m.d.comb += [new[name].eq(arms[name]) for name in Arms]
+        # Whether it is armed is known last, so this stands behind the others, of which none is chosen with it.
+        with m.If(chosen.answer & ~failed & armed):
+            m.d.comb += [new.completion.eq(1), new.waiting.eq(1), push.eq(1)]
+            m.d.comb += [new[f"{name}_seen"].eq(old[name]) for name in Arms]
         # An error is said in the first event queue, if that has room, whichever has brought the CQ back.
         fails = ~old.completion & old.error
         goes = Signal()
