@@ -102,27 +102,28 @@ class ResponsePacket(wiring.Component):
         entry, state, kind, token = self.entry, self.state, self.kind, self.token
         extent = data.View(READ_EXTENT, entry.swap)
         access, header = self.access.payload, self.packet.payload.transport
-        mtu_code = Signal(3)
         left = Signal(32)
         length = Signal(LENGTH_BITS)
         atomic, replay = Signal(), Signal()
-        mtu, fits = Signal(LENGTH_BITS), Signal()
+        mtu, mtu_bytes, fits = Signal(LENGTH_BITS), Signal(LENGTH_BITS), Signal()
         packets = Signal.like(state.packets)  # with this one
         waits = Signal(2)  # access, packet
 
         offset = Signal(31)  # of the packet in its READ
         m.d.sync += packets.eq(state.packets + 1)
+        m.d.comb += mtu_bytes.eq(256)
         with m.Switch(entry.path_mtu):
             for code in range(1, 6):
                 with m.Case(code):
                     m.d.sync += offset.eq(state.packets << 7 + code)
+                    m.d.comb += mtu_bytes.eq(128 << code)
         with m.If(self.ends | self.load):
             m.d.sync += access.address.eq(entry.address + Mux(self.ends, extent.length, offset))
         with m.If(self.load):
             m.d.sync += [
                 access.quiet.eq(state.quiet),
                 access.pd.eq(entry.pd),
-                mtu_code.eq(entry.path_mtu),
+                mtu.eq(mtu_bytes),
                 header.psn.eq(psn_next(entry.psn, state.packets)),
                 left.eq(extent.length - offset),
                 length.eq(Mux(token, 0, ATOMIC_BYTES)),
@@ -133,11 +134,6 @@ class ResponsePacket(wiring.Component):
             ]
         with m.If(self.again):
             m.d.sync += access.quiet.eq(self.was_cut)
-        m.d.comb += mtu.eq(256)
-        with m.Switch(mtu_code):
-            for code in range(2, 6):
-                with m.Case(code):
-                    m.d.comb += mtu.eq(128 << code)
         m.d.comb += fits.eq((left[LENGTH_BITS:] == 0) & (left[:LENGTH_BITS] <= mtu))
         with m.If(self.measure):
             m.d.sync += [self.last.eq(fits), length.eq(Mux(fits, left, mtu))]
