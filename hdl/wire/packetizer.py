@@ -154,20 +154,26 @@ class Packetizer(wiring.Component):
         some = Signal()  # it has payload
         words = Signal(WORDS_BITS)  # of the whole packet, ICRC included
         behind = Signal(WORDS_BITS)  # of those, behind the network header
-        for number in range(len(places.maps)):
-            for index in places.members(number):
-                codes = places.sequences[index].codes
-                m.d.comb += kinds_now[index].eq(places.is_one_of(header.transport.opcode, codes) & network_now[number])
+        # All maps have the same opcodes: the first tells what stands behind the BTH. The row's type comes last.
+        of_opcode = Signal(len(places.maps[0].sequences))
+        for sequence, mine in zip(places.maps[0].sequences, of_opcode):
+            m.d.comb += mine.eq(places.is_one_of(header.transport.opcode, sequence.codes))
+        for number, each in enumerate(places.maps):
+            assert [s.codes for s in each.sequences] == [s.codes for s in places.maps[0].sequences]
+            for index, mine in zip(places.members(number), of_opcode):
+                m.d.comb += kinds_now[index].eq(mine & network_now[number])
         m.d.sync += kinds.eq(kinds_now)
+
+        def either(values, chosen):
+            return reduce(or_, (Mux(mine, value, 0) for mine, value in zip(chosen, values)))
 
         def whole_words(without):
             """Words of the packet besides as many, of each map. One adder, which the last bytes carry into."""
-            besides = [0] * len(kinds)
-            for number, each in enumerate(without):
-                for index in places.members(number):
-                    besides[index] = places.sequences[index].words + ICRC_BYTES // 4 - each
-            constant = reduce(or_, (Mux(mine, count, 0) for mine, count in zip(kinds_now, besides)))
-            return (Cat(1, length[2:]) + Cat(length[:2].any(), constant))[1:]
+            besides = [
+                either([sequence.words + ICRC_BYTES // 4 - less for sequence in each.sequences], of_opcode)
+                for each, less in zip(places.maps, without)
+            ]
+            return (Cat(1, length[2:]) + Cat(length[:2].any(), either(besides, network_now)))[1:]
 
         for group, key in ((offsets, lambda s: s.words % lanes), (begin, lambda s: s.words // lanes)):
             for n, signal in group.items():
