@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..abi.counters import COUNTERS
+from ..stream.arbiter import pick
 from ..stream.ram import Ram
 
 __all__ = ["Counters"]
@@ -32,13 +33,6 @@ def _ring(count):
         state = states[-1]
         states.append((state << 1 | ~(state >> bits - 1 ^ state >> TAPS[bits]) & 1) & (1 << bits) - 1)
     return states
-
-
-def _table(index, numbers):
-    """Bits of the number at ``index``, a signal, each by a multiplexer of constants."""
-    for bit in range(max(numbers).bit_length()):
-        column = sum((number >> bit & 1) << n for n, number in enumerate(numbers))
-        yield Const(column, len(numbers)).bit_select(index, 1)
 
 
 class Counters(wiring.Component):
@@ -138,7 +132,7 @@ class Counters(wiring.Component):
         is_sum = Signal(reset_less=True)
         m.d.sync += [
             is_sum.eq(visited[0].matches(*sums)),
-            ahead.eq(Mux(is_sum, found, Cat(_table(state, events)))),
+            ahead.eq(Mux(is_sum, found, pick(events, state))),
             another.eq(one_more),
         ]
         row = Signal(64, reset_less=True)
