@@ -111,10 +111,10 @@ class ResponsePacket(wiring.Component):
 
         offset = Signal(31)  # of the packet in its READ
         m.d.sync += packets.eq(state.packets + 1)
-        m.d.comb += mtu_bytes.eq(256)
         with m.Switch(entry.path_mtu):
-            for code in range(1, 6):
-                with m.Case(code):
+            for code in range(5, 0, -1):
+                # A context that the host has spoiled may have another code: 256 bytes, so that its READs end.
+                with m.Case(code) if code > 1 else m.Default():
                     m.d.sync += offset.eq(state.packets << 7 + code)
                     m.d.comb += mtu_bytes.eq(128 << code)
         with m.If(self.ends | self.load):
