@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 MAGIC = 0x56524231
-VERSION = 10
+VERSION = 11
 KEY_OPERATIONS = 1 << 31
 """Bit of ``transports``."""
 ADDRESS_WIDTH = 28

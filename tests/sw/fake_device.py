@@ -13,7 +13,7 @@ from verbena.sw import host_memory
 
 __all__ = ["FakeDevice", "Memory"]
 
-MAGIC, VERSION = 0x56524231, 10
+MAGIC, VERSION = 0x56524231, 11
 QPS, CQS, SRQS = 8, 4, 2
 QPC_BYTES = 4096
 """Of a QP's record: 64 messages may be under way."""
