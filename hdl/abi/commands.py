@@ -12,6 +12,7 @@ from .record import Field, Record
 __all__ = ["COMMAND", "MAILBOX_WORDS", "OPERANDS", "RESULTS", "Command", "CommandStatus", "QpAction"]
 
 MAILBOX_WORDS = 64
+"""32-bit words of the mailbox."""
 
 COMMAND = Record(
     "command",

@@ -82,6 +82,7 @@ QP_CONTEXT = Record(
 )
 
 QP_CONTEXT_WORDS = QP_CONTEXT.size // 4
+"""32-bit words of a ``qp_context``."""
 
 CQ_CONTEXT = Record(
     "cq_context",
@@ -100,6 +101,7 @@ CQ_CONTEXT = Record(
 )
 
 CQ_CONTEXT_WORDS = CQ_CONTEXT.size // 4
+"""32-bit words of a ``cq_context``."""
 
 QP_DYNAMIC = Record(
     "qp_dynamic",

@@ -7,16 +7,15 @@ from .record import Field, Record
 __all__ = [
     "GID_COUNT",
     "GID_ROW",
-    "GID_WORDS",
     "GROUP_MEMBER",
     "GROUP_MEMBERS",
     "MAPPED",
-    "MATCHED_WORDS",
     "TPID",
     "GidType",
 ]
 
 GID_COUNT = 16
+"""Rows of the table of GIDs, at ``GIDS`` of the registers."""
 
 MAPPED = 0xFFFF
 """Upper 96 bits of the GID of an IPv4 address (RFC 4291, 2.5.5.2): the lower 32 are the address."""
@@ -39,15 +38,10 @@ GID_ROW = Record(
         Field("_", 29),
         Field("_", 64),
     ],
-    "A row of the table of GIDs. A row that changes while packets of it are under way may send or take one with a part "
-    "of both. After a hardware reset the table is undefined: the driver writes all of it. DEVICE_RESET leaves it.",
+    "A row of the table of GIDs, at `GIDS` of the registers, where it is written only. A row that changes while "
+    "packets of it are under way may send or take one with a part of both. After a hardware reset the table is "
+    "undefined: the driver writes all of it. DEVICE_RESET leaves it.",
 )
-
-GID_WORDS = 6
-"""32-bit words of a row that count."""
-
-MATCHED_WORDS = 5
-"""Of these, those with which what has come must agree."""
 
 
 class GidType(IntEnum):
@@ -59,7 +53,7 @@ class GidType(IntEnum):
 
 
 GROUP_MEMBERS = 32
-"""Rows of the table of group members."""
+"""Rows of the table of group members, which are written at ``GROUPS`` of the registers."""
 
 GROUP_MEMBER = Record(
     "group_member",
@@ -74,6 +68,7 @@ GROUP_MEMBER = Record(
         Field("_", 32),
         Field("_", 64),
     ],
-    "A queue pair in a multicast group. The 20 bytes that count are written in order, the last ones make the row. "
-    "After a hardware reset the table is undefined: the driver writes all of it. DEVICE_RESET leaves it.",
+    "A queue pair in a multicast group. Each row is written at `GROUPS` of the registers: the 20 bytes that count, in "
+    "order, of which the last ones make the row. After a hardware reset the table is undefined: the driver writes all "
+    "of it. DEVICE_RESET leaves it.",
 )

@@ -3,10 +3,12 @@
 Both are found by looking: a record, an enumeration or a number that stands in one of the modules appears in both.
 """
 
+import ast
 import importlib
 import re
 from enum import IntEnum
-from inspect import cleandoc
+from inspect import cleandoc, getsource
+from itertools import pairwise
 
 from ..abi import registers
 from .commands import OPERANDS, RESULTS, Command
@@ -15,9 +17,9 @@ from .record import Record
 from .registers import COUNTERS as COUNTERS_OFFSET
 from .registers import REGISTERS
 
-__all__ = ["constants", "enumerations", "header", "markdown", "records"]
+__all__ = ["constants", "enumerations", "header", "markdown", "meanings", "records"]
 
-MODULES = ("registers", "contexts", "qpc", "cqc", "commands", "wqe", "cqe", "eqe", "tables")
+MODULES = ("registers", "contexts", "qpc", "cqc", "commands", "wqe", "cqe", "eqe", "tables", "gids")
 
 HELPERS = """\
 /* Records are arrays of little-endian 64-bit words, and no field crosses a word: field F of a record stands in word
@@ -29,11 +31,15 @@ HELPERS = """\
 """
 
 
+def _modules():
+    return [importlib.import_module(f".{module}", __package__) for module in MODULES]
+
+
 def _found(wanted):
     """{name: object} of what ``wanted`` accepts in the modules, in the order in which it stands there."""
     found = {}
-    for module in MODULES:
-        for name, value in vars(importlib.import_module(f".{module}", __package__)).items():
+    for module in _modules():
+        for name, value in vars(module).items():
             if wanted(name, value):
                 found.setdefault(name, value)
     return found
@@ -58,13 +64,24 @@ def constants():
     return _found(lambda name, value: type(value) is int and name.isupper())
 
 
+def meanings():
+    """{name: text} of what the modules say of their numbers, in the docstring below each."""
+    found = {}
+    for module in _modules():
+        for assigned, said in pairwise(ast.parse(getsource(module)).body):
+            match assigned, said:
+                case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[name] = text
+    return found
+
+
 def _snake(name):
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 def _comment(text):
     """One line for C: without reStructuredText's marks."""
-    return re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"\1", " ".join(text.split())).replace("``", "").replace("*/", "* /")
+    return re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", " ".join(text.split())).replace("``", "").replace("*/", "* /")
 
 
 def _define(name, value, comment=""):
@@ -74,6 +91,7 @@ def _define(name, value, comment=""):
 
 def header():
     """The C header: ``VERBENA_`` macros and ``verbena_`` types for C99 and C++11."""
+    said = meanings()
     lines = [
         "/* Interface of the Verbena RDMA engine, as its driver sees it. Generated; do not edit. */",
         "#ifndef VERBENA_ABI_H",
@@ -83,7 +101,10 @@ def header():
         "",
         HELPERS,
         "/* Numbers */",
-        *(_define(name, f"{value:#x}u" if value > 255 else f"{value}u") for name, value in constants().items()),
+        *(
+            _define(name, f"{value:#x}u" if value > 255 else f"{value}u", said.get(name, ""))
+            for name, value in constants().items()
+        ),
         "",
         "/* Registers: byte offsets, 32 bits each */",
         *(
@@ -136,7 +157,7 @@ def _table(titles, rows):
 
 def _prose(text):
     """A docstring as Markdown: references become code."""
-    return re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", cleandoc(text)).replace("``", "`")
+    return re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", cleandoc(text)).replace("``", "`")
 
 
 def _paragraphs(text):
@@ -146,6 +167,7 @@ def _paragraphs(text):
 
 def markdown():
     """The reference of registers, commands, records and enumerations, as Markdown from second-level headings down."""
+    said = meanings()
     parts = [
         "## Registers",
         *_paragraphs(registers.__doc__),
@@ -155,8 +177,11 @@ def markdown():
         ),
         "## Numbers",
         _table(
-            ("name", "value"),
-            ((f"`{name}`", f"`{value:#x}`" if value > 255 else value) for name, value in constants().items()),
+            ("name", "value", "meaning"),
+            (
+                (f"`{name}`", f"`{value:#x}`" if value > 255 else value, " ".join(_prose(said.get(name, "")).split()))
+                for name, value in constants().items()
+            ),
         ),
         "## Counters",
         _table(

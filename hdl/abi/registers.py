@@ -56,22 +56,42 @@ __all__ = [
 ]
 
 MAGIC = 0x56524231
+"""What ``magic`` holds."""
+
 VERSION = 11
+"""Of this interface: what ``version`` holds. A driver works with this one alone."""
+
 KEY_OPERATIONS = 1 << 31
-"""Bit of ``transports``."""
+"""Bit of ``transports``: work requests change keys."""
+
 ADDRESS_WIDTH = 28
+"""Bits of an address of registers and doorbells."""
+
 PAGE = 4096
+"""Bytes of a page of doorbells."""
+
 QP_PAGES = 0x400_0000
+"""A page for each QP, by its index, with the doorbells of ``QpDoorbell``."""
+
 CQ_PAGES = 0x800_0000
+"""A page for each CQ, with the doorbells of ``CqDoorbell``."""
+
 SRQ_PAGES = 0xC00_0000
+"""A page for each SRQ, with the doorbells of ``SrqDoorbell``."""
+
 QP_PUSH = 0x100
+"""Where in a QP's page a WQE is pushed, if ``CAN_PUSH`` says that it may be."""
+
 MAILBOX = 0x800
+"""Operands and results of commands."""
+
 EVENT_QUEUES = 0x100
 """With several event queues, or with moderation of interrupts, write-only: a
 :data:`verbena.hdl.abi.eqe.EVENT_QUEUE` for each."""
 
 GIDS = 0x400
 """The table of GIDs: a row of :data:`verbena.hdl.abi.gids.GID_ROW` for each; write-only."""
+
 NEIGHBOUR = 0x600
 """With a table of GIDs, write-only: four words of the GID whose MAC address is wanted, as in a row; and the row from
 whose address, and in whose VLAN, it is asked for. That word is written last: it forgets the last answer and sends an
@@ -139,8 +159,11 @@ QP_TABLE = 1 << 19
 PHYSICAL = 1 << 31
 """Bit of ``capabilities``: memory regions may be told by their bus address (:data:`verbena.hdl.abi.tables.MPT`)."""
 
-REACH, REACH_MASK = 24, 0x7F
-"""Lowest bit and largest value of a field of ``capabilities``: how many bits of bus addresses the engine keeps."""
+REACH = 24
+"""Lowest bit of a field of ``capabilities``: how many bits of bus addresses the engine keeps."""
+
+REACH_MASK = 0x7F
+"""The largest value of that field."""
 
 
 class QpDoorbell(IntEnum):
@@ -296,6 +319,7 @@ REGISTERS = {
 """Everything but mailbox, counters and doorbells."""
 
 MAILBOX_END = MAILBOX + 4 * MAILBOX_WORDS
+"""First byte behind the mailbox."""
 
 COUNTERS = 0xC00
 """Counters: 64 bits each, low word first, in the order of :data:`verbena.hdl.abi.counters.COUNTERS`."""

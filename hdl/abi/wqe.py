@@ -142,9 +142,10 @@ SRQ_WQE = Record(
 )
 
 SGE_OFFSET = 32
-"""Byte of a send WQE at which scatter/gather entries or inline data begin."""
+"""Byte of a send WQE at which its scatter/gather entries begin."""
 
 INLINE_OFFSET = SGE_OFFSET
+"""Byte of a send WQE at which inline data begins."""
 
 GRH_BYTES = 40
 """In front of each datagram in a receive buffer: a GRH, or the IPv6 header; of IPv4 the last 20 bytes are the IPv4

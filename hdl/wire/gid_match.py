@@ -8,7 +8,7 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..abi.gids import GID_COUNT, GID_ROW, MAPPED, MATCHED_WORDS
+from ..abi.gids import GID_COUNT, GID_ROW, MAPPED
 from ..stream.transfer import GidWrite
 from .gid_row import NETWORK_TYPES
 from .headers import HEADERS
@@ -18,6 +18,9 @@ from .packet_header import ArrivedHeader
 __all__ = ["GidMatch", "destination_gid"]
 
 NETWORK_BYTES = HEADERS["ipv6"].size
+
+MATCHED_WORDS = 5
+"""32-bit words of a row with which what has come must agree."""
 
 
 def destination_gid(arrived):

@@ -4,11 +4,14 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..abi.gids import GID_COUNT, GID_ROW, GID_WORDS, GidType
+from ..abi.gids import GID_COUNT, GID_ROW, GidType
 from ..stream.transfer import GID_INDEX_BITS, GidWrite
 from .vlan import VlanTag
 
-__all__ = ["NETWORK_TYPES", "GidRow"]
+__all__ = ["GID_WORDS", "NETWORK_TYPES", "GidRow"]
+
+GID_WORDS = 6
+"""32-bit words of a row that count."""
 
 NETWORK_TYPES = (GidType.ROCE_V2_IPV4, GidType.ROCE_V2_IPV6, GidType.ROCE_V1)
 """For each of :data:`.headers.NETWORKS` its type in the table."""

@@ -5,7 +5,8 @@ from streams import make_rng
 from verbena.hdl.abi.contexts import QP_CONTEXT
 from verbena.hdl.abi.counters import COUNTERS
 from verbena.hdl.abi.cqe import CQE
-from verbena.hdl.abi.header import enumerations, header, markdown, records
+from verbena.hdl.abi.gids import GID_ROW, GROUP_MEMBER
+from verbena.hdl.abi.header import constants, enumerations, header, markdown, meanings, records
 from verbena.hdl.abi.registers import COUNTERS as COUNTERS_OFFSET
 from verbena.hdl.abi.registers import REGISTERS
 
@@ -74,6 +75,10 @@ def test_header_serves_cpp(tmp_path):
     )
 
 
+def test_each_number_has_a_meaning():
+    assert not set(constants()) - set(meanings())
+
+
 def test_markdown_names_everything():
     text = markdown()
     for record in records():
@@ -86,6 +91,8 @@ def test_markdown_names_everything():
         assert f"| `{name}` |" in text
     assert "| `0x00` | 15:12 | `access` |" in text
     assert CQE in records()
+    assert {GID_ROW, GROUP_MEMBER} <= set(records())
+    assert re.search(r"\| `NEIGHBOUR` \| `0x600` \| With a table of GIDs, write-only: four words", text)
     assert QP_CONTEXT in records()
     # A table stays a table: each row of one has as many cells as its title.
     for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):

@@ -4,8 +4,9 @@ import ipaddress
 
 from ether_frames import IP_ADDRESS, MAC, PEER_IP, beats, frames_of
 from streams import collect, make_rng, pause, shared, simulate
-from verbena.hdl.abi.gids import GID_COUNT, GID_ROW, GID_WORDS, GidType
+from verbena.hdl.abi.gids import GID_COUNT, GID_ROW, GidType
 from verbena.hdl.ethernet.arp_icmp import ArpIcmp
+from verbena.hdl.wire.gid_row import GID_WORDS
 
 __all__ = ["COUNTERS", "LONGEST", "REST", "SILENT", "Bench", "number", "upper_case"]
 

@@ -9,7 +9,8 @@ from scapy.contrib.roce import BTH, GRH
 from scapy.layers.inet import UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
-from verbena.hdl.abi.gids import GID_ROW, GID_WORDS, GROUP_MEMBER, GROUP_MEMBERS, GidType
+from verbena.hdl.abi.gids import GID_ROW, GROUP_MEMBER, GROUP_MEMBERS, GidType
+from verbena.hdl.wire.gid_row import GID_WORDS
 
 __all__ = [
     "MAPPED",
