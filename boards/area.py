@@ -24,7 +24,7 @@ from .harness import Harness
 from .nextpnr import place_and_route
 from .progress import Stages
 from .synthesis import SEED, finish, free_states, synth_ecp5
-from .tools import BuildError, run_tool
+from .tools import BuildError, ended_together, run_tool
 
 __all__ = ["COMPOSED", "DEEPEST", "main", "measure", "synthesize", "write_design"]
 
@@ -59,7 +59,7 @@ def measure(config, folder, seed=SEED, blocks=True):
     say = Stages("area")
     say("synthesizing")
     write_design(config, folder, clock_network)  # as wires the reset would keep the router busy for hours
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(2) as pool, ended_together():
         breakdown = pool.submit(count_blocks, folder, COMPOSED) if blocks else None
         result = synthesize(folder)
         depth = deepest(json.loads((folder / "top.json").read_text())["modules"]["top"])

@@ -28,7 +28,7 @@ from .cells import count_blocks, show
 from .nextpnr import LOG
 from .progress import Stages
 from .synthesis import SEED
-from .tools import BuildError, stop_tools
+from .tools import BuildError, ended_together
 
 __all__ = ["ADDRESSES", "ALL", "BuildError", "build", "find_boards", "main", "read_boards"]
 
@@ -138,17 +138,11 @@ def build(boards, folder, seeds, *, addresses=None, blocks=True, jobs=None, done
                 publish(folder / board.name, report | {"blocks": result["blocks"], "seconds": run["seconds"]})
             done(board.name, result)
 
-    pool = ThreadPoolExecutor(jobs or os.cpu_count())
-    try:
+    with ThreadPoolExecutor(jobs or os.cpu_count()) as pool, ended_together():
         before = {board.name: pool.submit(synthesized, board) for board in boards}
         runs = [pool.submit(placed, board, seed, before[board.name]) for board in boards for seed in seeds]
         for run in runs:
             run.result()
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        stop_tools()
-        raise
-    pool.shutdown()
     return results
 
 

@@ -3,11 +3,15 @@
 import os
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["BuildError", "program", "run_tool", "stop_tools"]
+__all__ = ["BuildError", "ended_together", "program", "run_tool"]
 
 _running = set()
+_ended = threading.Event()
+_lock = threading.Lock()  # nothing is begun between the look at `_ended` and `_running`
 
 
 class BuildError(RuntimeError):
@@ -29,19 +33,23 @@ def run_tool(tool, arguments, folder, log, heard=lambda line: None, environment=
     path, command = folder / log, [program(tool), *arguments]
     output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
     with path.open("w", buffering=1) as file:
-        try:
-            process = subprocess.Popen(command, cwd=folder, env=environment, **output)
-        except OSError as error:
-            raise BuildError(f"{command[0]} cannot be run: {error.strerror}") from None
-        with process:
+        with _lock:
+            if _ended.is_set():
+                raise BuildError(f"{command[0]} is not begun: the others were ended")
+            try:
+                process = subprocess.Popen(command, cwd=folder, env=environment, **output)
+            except OSError as error:
+                raise BuildError(f"{command[0]} cannot be run: {error.strerror}") from None
             _running.add(process)
+        with process:
             try:
                 for line in process.stdout:
                     file.write(line)
                     heard(line)
                 process.wait()
             finally:
-                _running.discard(process)
+                with _lock:
+                    _running.discard(process)
                 process.terminate()  # if something ends this call
     if process.returncode:
         said = path.read_text().splitlines()
@@ -50,7 +58,17 @@ def run_tool(tool, arguments, folder, log, heard=lambda line: None, environment=
         raise BuildError(f"{command[0]} failed: {errors[-1] if errors else 'no message'} (see {path})")
 
 
-def stop_tools():
-    """Ends all programs that run now, also those of other threads; their callers get a ``BuildError``."""
-    for process in list(_running):
-        process.terminate()
+@contextmanager
+def ended_together():
+    """Whatever ends the block, such as Ctrl-C, ends all programs that run, also those of other threads, and none is
+    begun until the next such block: their callers get a ``BuildError``.
+    """
+    _ended.clear()
+    try:
+        yield
+    except BaseException:
+        with _lock:
+            _ended.set()
+            for process in _running:
+                process.terminate()
+        raise

@@ -8,13 +8,14 @@ import os
 import select
 import signal
 import sys
+import threading
 
 from ..verbs.pyverbs_error import PyverbsError, PyverbsRDMAError
 from .session import ToolError
 
 __all__ = ["Parser", "command_line", "plain", "port_number", "reader_is_gone", "status_of"]
 
-INTERRUPTED, UNHEARD = (128 + number for number in (signal.SIGINT, signal.SIGPIPE))
+INTERRUPTED, UNHEARD, TERMINATED = (128 + number for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGTERM))
 """What a shell tells of programs that these signals have ended."""
 
 
@@ -27,16 +28,34 @@ def reader_is_gone():
     return False
 
 
+def _terminate(*_):
+    raise SystemExit(TERMINATED)
+
+
+@contextlib.contextmanager
+def _sigterm_unwinds():
+    """SIGTERM leaves what stands open in order, as Ctrl-C does, unless somebody else has taken it."""
+    mine = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if mine:
+        signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        if mine and signal.getsignal(signal.SIGTERM) == _terminate:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def command_line(main):
     """A ``main`` that returns a status also when Ctrl-C ends it, or when nobody reads what it prints: without a word,
-    as other programs do.
+    as other programs do. SIGTERM is a ``SystemExit``, so that it ends what the program has begun.
     """
 
     @functools.wraps(main)
     def ended(*arguments, **options):
         try:
             try:
-                return main(*arguments, **options)
+                with _sigterm_unwinds():
+                    return main(*arguments, **options)
             finally:
                 if sys.stdout is not None:
                     sys.stdout.flush()

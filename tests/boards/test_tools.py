@@ -1,7 +1,10 @@
 """Programs that are run, that fail, and that are stopped."""
 
+import signal
+import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -48,15 +51,53 @@ def test_a_program_that_fails(said, message, tmp_path):
         tools.run_tool(*python(f"print({said!r}); raise SystemExit(3)"), tmp_path, "log")
 
 
-def test_programs_of_other_threads_are_stopped(tmp_path):
-    begun = threading.Event()
+ENDLESS = "import os, time; print(os.getpid())\nwhile True: time.sleep(1)"
+
+
+def test_what_ends_the_block_ends_programs_of_other_threads(tmp_path):
+    """And none that waits is begun; but it may be in the next block."""
+    begun, runs = threading.Event(), []
+
+    def until_ctrl_c(pool):
+        with tools.ended_together():
+            for log in ("first", "second"):
+                run = pool.submit(tools.run_tool, *python(ENDLESS), tmp_path, log, lambda line: begun.set())
+                runs.append(run)
+            assert begun.wait(60)
+            raise KeyboardInterrupt
+
     with ThreadPoolExecutor(1) as pool:
-        endless = python("import time; print('here')\nwhile True: time.sleep(1)")
-        run = pool.submit(tools.run_tool, *endless, tmp_path, "log", lambda line: begun.set())
-        assert begun.wait(60)
-        tools.stop_tools()
-        with pytest.raises(tools.BuildError, match="no message"):
-            run.result()
+        with pytest.raises(KeyboardInterrupt):
+            until_ctrl_c(pool)
+        for run, message in zip(runs, ("no message", "is not begun")):
+            with pytest.raises(tools.BuildError, match=message):
+                run.result()
+    with tools.ended_together():
+        tools.run_tool(*python("print(1)"), tmp_path, "log")
+
+
+def test_sigterm_ends_program_and_tool(tmp_path):
+    text = """
+import sys
+from pathlib import Path
+from verbena.boards.tools import run_tool
+from verbena.sw.tools.command import command_line
+
+@command_line
+def main():
+    run_tool("some-tool", ["-u", "-c", sys.argv[1]], Path(sys.argv[2]), "log", lambda line: print(line, flush=True))
+
+sys.exit(main())
+"""
+    command = [sys.executable, "-c", text, ENDLESS, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        number = int(process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    end = time.monotonic() + 60
+    while Path(f"/proc/{number}/stat").exists() and Path(f"/proc/{number}/stat").read_text().split()[2] != "Z":
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_lines_are_whole(tmp_path):
