@@ -1,7 +1,8 @@
 """What each switch of ``Config`` costs on an ECP5: ``python -m verbena.boards.area_switches``.
 
 Each row is the standard engine with one thing changed, or several; yosys makes the whole of it, in the harness of
-``make area``. Nothing is placed. A row stays in the file until it is made anew.
+``make area``. Nothing is placed. A row stays in the file until it is made anew, with what the standard engine
+took then.
 """
 
 import argparse
@@ -38,6 +39,8 @@ SINGLE = (
 ).items()
 CHANGES = [{name: value} for name, value in SINGLE] + [{"ipv6": True, name: True} for name in ("roce_v1", "multicast")]
 
+COUNTED = ("lut4", "lut4_sites", "bram")
+
 ROWS = NAMED | {", ".join(f"{name}={value}" for name, value in each.items()): each for each in CHANGES}
 """What is changed in each row, by its name."""
 
@@ -52,12 +55,16 @@ def measure(changes, folder):
 
 
 def table(results):
-    """Lines of Markdown: what ``NAMED`` rows take, and what each other one takes more than the standard."""
-    yield "| | LUT4 | sites | block RAMs | levels |\n|---|---:|---:|---:|---:|"
+    """Lines of Markdown: what ``NAMED`` rows take, and what each other one takes more than the standard; with the
+    commit of each, if that is known.
+    """
+    dated = any("commit" in row for row in results.values())
+    yield f"| | LUT4 | sites | block RAMs | levels |{' commit |' * dated}\n|---|---:|---:|---:|---:|{'---|' * dated}"
     for name, row in results.items():
-        form, base = ("{:,}", {}) if name in NAMED else ("{:+,}", results["standard"])
-        counts = (form.format(row[kind] - base.get(kind, 0)) for kind in ("lut4", "lut4_sites", "bram"))
-        yield f"| {name if name in NAMED else f'`{name}`'} | {' | '.join(counts)} | {row['levels']} |"
+        form, base = ("{:,}", dict.fromkeys(COUNTED, 0)) if name in NAMED else ("{:+,}", row["standard"])
+        counts = (form.format(row[kind] - base[kind]) for kind in COUNTED)
+        line = f"| {name if name in NAMED else f'`{name}`'} | {' | '.join(counts)} | {row['levels']} |"
+        yield line + f" {row.get('commit', '')} |" * dated
 
 
 @command_line
@@ -74,10 +81,13 @@ def main(argv=None):
         say = Stages(name)
         say("synthesizing")
         try:
-            results[name] = measure(ROWS[name], args.output.parent / "area_switches")
+            row = measure(ROWS[name], args.output.parent / "area_switches")
         except BuildError as error:
             print(error, file=sys.stderr)
             return 1
+        if name not in NAMED:
+            row["standard"] = {kind: results["standard"][kind] for kind in COUNTED}
+        results[name] = row
         results = {each: results[each] for each in ROWS if each in results}
         args.output.write_text(json.dumps(results, indent=1) + "\n")
         say("done")

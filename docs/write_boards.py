@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from verbena.boards.area_switches import table
+from verbena.boards.area_switches import ROWS, table
 
 HERE = Path(__file__).resolve().parent
 FILE = HERE / "boards.json"
@@ -88,7 +88,11 @@ def take(results, folder, commit):
             results["area"] = sorted([*kept, run | {"commit": commit}], key=lambda each: each["seed"])
     path = folder / "area_switches.json"
     if path.exists():
-        results["switches"] = json.loads(path.read_text())
+        rows = {name: dict(row) for name, row in results["switches"].items()}
+        for name, row in json.loads(path.read_text()).items():
+            if {**rows.get(name, {}), "commit": None} != {**row, "commit": None}:
+                rows[name] = row | {"commit": commit}
+        results["switches"] = {name: rows[name] for name in ROWS if name in rows}
     return results
 
 

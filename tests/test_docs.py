@@ -61,6 +61,21 @@ def test_boards_are_taken_one_by_one(tmp_path):
     assert "blocks" not in known["area"][0]
 
 
+def test_switches_are_taken_one_by_one(tmp_path):
+    """Each row with the commit at which it was made, or made anew and differs."""
+    script = script_of("write_boards")
+    known = {"boards": {}, "area": [], "switches": {}}
+
+    def take(commit, **rows):
+        (tmp_path / "area_switches.json").write_text(json.dumps(rows))
+        return script.take(known, tmp_path, commit)["switches"]
+
+    take("aaaa", **{"standard": {"lut4": 100}, "ud=False": {"lut4": 80}})
+    switches = take("bbbb", **{"uc=False": {"lut4": 90}, "standard": {"lut4": 100}, "ud=False": {"lut4": 85}})
+    assert list(switches) == ["standard", "uc=False", "ud=False"]
+    assert [(row["lut4"], row["commit"]) for row in switches.values()] == [(100, "aaaa"), (90, "bbbb"), (85, "bbbb")]
+
+
 def test_files_named_in_the_architecture_exist():
     text = (DOCS / "architecture.md").read_text()
     files = set(re.findall(r"`((?:hdl|sim|sw|tests|docs)/[\w/]+\.\w+)`", text))

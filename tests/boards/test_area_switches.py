@@ -5,7 +5,7 @@ from dataclasses import fields
 
 import pytest
 from verbena.boards import area_switches
-from verbena.boards.area_switches import ROWS, main
+from verbena.boards.area_switches import ROWS, main, table
 from verbena.boards.tools import BuildError
 from verbena.hdl.config import Config
 
@@ -42,12 +42,24 @@ def test_table(run, capsys):
         "| `ud=False` | +1 | +0 | -1 | 7.2 |",
     ]
     status, results = run(1500, "--only", "alone")
+    assert results["ud=False"]["standard"] == {"lut4": 1000, "lut4_sites": 2000, "bram": 10}
     assert status == 0
     assert {name: row["lut4"] for name, row in results.items()} == {
         "standard": 1000,
         "RC alone": 1502,
         "ud=False": 1001,
     }
+
+
+def test_a_row_is_compared_with_the_standard_engine_of_its_time(run):
+    """Whatever that takes later. The commit is told where it is known."""
+    run(1000, "--only", "ud")
+    _, results = run(1100, "--only", "standard")
+    results["standard"]["commit"] = "0123abc"
+    assert list(table(results))[1:] == [
+        "| standard | 1,100 | 2,000 | 10 | 7.2 | 0123abc |",
+        "| `ud=False` | +1 | +0 | -1 | 7.2 |  |",
+    ]
 
 
 def test_what_yosys_says(run, capsys):
