@@ -8,7 +8,6 @@ clock; the deepest logic (:mod:`.depth`) is told before nextpnr's hour. The engi
 import argparse
 import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from verbena.hdl.config import Config
@@ -24,7 +23,7 @@ from .harness import Harness
 from .nextpnr import place_and_route
 from .progress import Stages
 from .synthesis import SEED, finish, free_states, synth_ecp5
-from .tools import BuildError, ended_together, run_tool
+from .tools import BuildError, run_tool, side_by_side
 
 __all__ = ["COMPOSED", "DEEPEST", "main", "measure", "synthesize", "write_design"]
 
@@ -59,7 +58,7 @@ def measure(config, folder, seed=SEED, blocks=True):
     say = Stages("area")
     say("synthesizing")
     write_design(config, folder, clock_network)  # as wires the reset would keep the router busy for hours
-    with ThreadPoolExecutor(2) as pool, ended_together():
+    with side_by_side(2) as pool:
         breakdown = pool.submit(count_blocks, folder, COMPOSED) if blocks else None
         result = synthesize(folder)
         depth = deepest(json.loads((folder / "top.json").read_text())["modules"]["top"])

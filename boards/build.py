@@ -16,7 +16,6 @@ import re
 import runpy
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
@@ -28,7 +27,7 @@ from .cells import count_blocks, show
 from .nextpnr import LOG
 from .progress import Stages
 from .synthesis import SEED
-from .tools import BuildError, ended_together
+from .tools import BuildError, side_by_side
 
 __all__ = ["ADDRESSES", "ALL", "BuildError", "build", "find_boards", "main", "read_boards"]
 
@@ -138,7 +137,7 @@ def build(boards, folder, seeds, *, addresses=None, blocks=True, jobs=None, done
                 publish(folder / board.name, report | {"blocks": result["blocks"], "seconds": run["seconds"]})
             done(board.name, result)
 
-    with ThreadPoolExecutor(jobs or os.cpu_count()) as pool, ended_together():
+    with side_by_side(jobs or os.cpu_count()) as pool:
         before = {board.name: pool.submit(synthesized, board) for board in boards}
         runs = [pool.submit(placed, board, seed, before[board.name]) for board in boards for seed in seeds]
         for run in runs:

@@ -4,10 +4,11 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["BuildError", "ended_together", "program", "run_tool"]
+__all__ = ["BuildError", "program", "run_tool", "side_by_side"]
 
 _running = set()
 _ended = threading.Event()
@@ -59,16 +60,20 @@ def run_tool(tool, arguments, folder, log, heard=lambda line: None, environment=
 
 
 @contextmanager
-def ended_together():
-    """Whatever ends the block, such as Ctrl-C, ends all programs that run, also those of other threads, and none is
-    begun until the next such block: their callers get a ``BuildError``.
+def side_by_side(count):
+    """A pool of ``count`` threads. Whatever ends the block, such as Ctrl-C, ends all programs that run, and until the
+    threads have ended none is begun: their callers get a ``BuildError``.
     """
-    _ended.clear()
     try:
-        yield
-    except BaseException:
-        with _lock:
-            _ended.set()
-            for process in _running:
-                process.terminate()
-        raise
+        with ThreadPoolExecutor(count) as pool:
+            try:
+                yield pool
+            except BaseException:
+                with _lock:
+                    _ended.set()
+                    for process in _running:
+                        process.terminate()
+                pool.shutdown(cancel_futures=True)
+                raise
+    finally:
+        _ended.clear()
