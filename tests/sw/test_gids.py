@@ -74,7 +74,7 @@ def test_vlans():
             vlans(wrong)
     written = dict(gid_writes([OwnGid(first, V4), OwnGid(7 << 64, V6, 0xABC, 5)]))
     assert (written[16], written[20]) == (1 << 31, 0)
-    assert (written[48], written[52]) == (1 << 31 | 0xABC << 5 | 1 << 4 | 1, 5)
+    assert (written[48], written[52]) == (1 << 31 | 1 << 16 | 0xABC << 4 | 1, 5)
 
 
 def test_own_pkeys():
