@@ -36,14 +36,14 @@ def way(context, index):
 
 
 @pytest.mark.every_width
-@pytest.mark.parametrize("index", range(4))
-def test_mads_pass_both_ways(sides, index):
+@pytest.mark.parametrize(("index", "count"), [(0, 40), (1, 5), (2, 5), (3, 5)])
+def test_mads_pass_both_ways(sides, index, count):
     """Over IPv4 and IPv6, of RoCEv2 and of RoCEv1; an answer goes the way back."""
     near, far = sides
     here, there = MadPort(near), MadPort(far)
     assert here.qp.qp_num == there.qp.qp_num == 1
     rng = make_rng()
-    for _ in range(40):  # more than there are places to send from
+    for _ in range(count):  # once more than there are places to send from
         mads = [rng.randbytes(MAD_BYTES) for _ in range(2)]
         assert here.send(mads[0], way(far, index))
         assert there.send(mads[1], way(near, index))
