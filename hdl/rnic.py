@@ -58,12 +58,12 @@ from .transport.timers.timers import VISIT
 from .transport.tx.transmitter import Transmitter
 from .transport.tx.tx_descriptor_fifo import TxDescriptorFifo
 from .wire.depacketizer import Depacketizer
+from .wire.encapsulator import Encapsulator, encapsulated_header
 from .wire.gid_match import GidMatch
 from .wire.grh_insert import GrhInsert
 from .wire.headers import NETWORKS
 from .wire.multicast import MulticastReplicator
 from .wire.opcodes import ATOMICS, DATAGRAMS, INVALIDATES, REFUSED, SUPPORTED, UNRELIABLE
-from .wire.packet_header import TransmitHeader
 from .wire.packetizer import Packetizer
 from .wire.raw_receive import RawReceive
 from .wire.raw_transmit import RawTransmit
@@ -204,6 +204,7 @@ class Rnic(wiring.Component):
         atomics = c.atomics_in_flight if c.atomics else 0
         networks = NETWORKS[: 1 + c.ipv6 + c.roce_v1]
         opcodes = SUPPORTED - (frozenset() if c.uc else UNRELIABLE) - (frozenset() if c.ud else DATAGRAMS)
+        sent = opcodes - (frozenset() if c.key_operations else INVALIDATES)
         self._blocks = {
             "registers": Registers(Identity.of(c)),
             "commands": Commands(
@@ -225,7 +226,8 @@ class Rnic(wiring.Component):
             "rq_fetch": rq_fetch,
             "read_atomic_responder": ReadAtomicResponder(qps, width, c.responses, atomics, swaps=c.swaps),
             "transmitter": Transmitter(qps, width, c.ipv6),
-            "packetizer": Packetizer(width, opcodes - (frozenset() if c.key_operations else INVALIDATES), networks),
+            "encapsulator": Encapsulator(sent, networks),
+            "packetizer": Packetizer(width, sent, networks),
             "depacketizer": Depacketizer(
                 width,
                 depth=c.receive_buffer,
@@ -288,7 +290,7 @@ class Rnic(wiring.Component):
         self._blocks |= {"multicast": MulticastReplicator(width, 2 * c.placing)} if c.multicast else {}
         if c.raw_packets:
             self._blocks |= {
-                "raw_transmit": RawTransmit(width),
+                "raw_transmit": RawTransmit(width, encapsulated_header(sent, networks)),
                 "raw_receive": RawReceive(width),
                 "receive_merge": ReceiveMerge(width, 2 * c.placing, grh=c.ipv6),
                 "frame_arbiter": PacketArbiter(width, 2),
@@ -363,14 +365,15 @@ class Rnic(wiring.Component):
         link(m, transmitter.failed, send.failed)
         link(m, transmitter.departed, send.departed)
         connect_signals(m, transmitter, send, "token_done")
-        headers, payload, frames = transmitter.header, transmitter.o, self._packetizer.o
+        headers, payload, frames = self._encapsulator.o, transmitter.o, self._packetizer.o
+        link(m, transmitter.header, self._encapsulator.i)
         if c.raw_packets:
             link(m, headers, self._raw_transmit.header)
             link(m, payload, self._raw_transmit.payload)
             link(m, self._raw_transmit.o_header, self._packetizer.header)
             payload = self._raw_transmit.o
         else:
-            connect_via(m, "header_slice", Slice(TransmitHeader), headers, self._packetizer.header)
+            connect_via(m, "header_slice", Slice(headers.payload.shape()), headers, self._packetizer.header)
         link(m, payload, self._packetizer.payload)
         if c.ipv6:
             m.submodules.vlan = vlan = VlanInsert(c.data_width)
@@ -446,7 +449,7 @@ class Rnic(wiring.Component):
             headers, payload = multicast.o_header, multicast.o
         link(m, headers, insert.header)
         link(m, payload, insert.payload)
-        for block in (match, self._packetizer, self._arp_icmp):
+        for block in (match, self._encapsulator, self._arp_icmp):
             connect_signals(m, self._registers, block, "gid", "gid_en")
         connect_signals(m, self._registers, self._arp_icmp, "neighbour_gid", "neighbour_row")
         return insert.o_header, insert.o

@@ -10,15 +10,15 @@ from amaranth.utils import ceil_log2
 
 from ..stream.almost_full_fifo import AlmostFullFifo
 from ..stream.packet import PacketBeat
-from ..stream.transfer import LENGTH_BITS, GidWrite
+from ..stream.transfer import LENGTH_BITS
+from .encapsulator import encapsulated_header, transmit_maps
 from .ethernet_header import EthernetInsert
-from .gid_row import NETWORK_TYPES, GidRow
-from .headers import ENCAPSULATIONS, HEADERS, IBA_TRANSPORT, ICRC_BYTES, NETWORKS, UDP, UDP_PORT, check_networks
+from .headers import HEADERS, IBA_TRANSPORT, ICRC_BYTES, NETWORKS, UDP, UDP_PORT
 from .icrc import Icrc, icrc_mask
 from .ip_checksum import IpChecksum
-from .layout import TRANSMIT_CARRIED, PacketMaps, header_bits, wire_field
+from .layout import header_bits, wire_field
 from .opcodes import SUPPORTED
-from .packet_header import Deth, TransmitHeader
+from .packet_header import Deth
 from .vlan import VlanTag
 
 __all__ = ["Packetizer"]
@@ -47,22 +47,17 @@ class Packetizer(wiring.Component):
     Parameters
     ----------
     data_width : int
-    opcodes : iterable of int
-        What ``header.transport.opcode`` may be; each with extended headers of the flat layout only.
-    networks : tuple of str
-        Of :data:`.headers.NETWORKS` as many as there are, from the first one on.
+    opcodes, networks
+        As of the :class:`.encapsulator.Encapsulator` in front of it.
 
     Members
     -------
     mac, ip : 48, 32
         Own addresses, as numbers. They may change while nothing is sent. With several ``networks`` the second does not
         count.
-    gid, gid_en : ``GidWrite``
-        With several ``networks``: a word of the table of GIDs is written. ``header.path.sgid_index`` says which row a
-        packet is sent from; the row's type is its encapsulation.
     tag : ``VlanTag``
         With several ``networks``: what the frame at ``o`` is to have, with the beat with byte 12.
-    header : stream of ``TransmitHeader``
+    header : stream of :func:`.encapsulator.encapsulated_header`
     payload : stream of ``PacketBeat(data_width)``
         One packet of ``header.transport.length`` bytes a header; no beat if that is 0. Atomics have payload, too: the
         operands of a request (16 bytes: swap or addend, compare) and the value of an acknowledgement (8), each most
@@ -76,21 +71,19 @@ class Packetizer(wiring.Component):
 
     def __init__(self, data_width, opcodes=SUPPORTED, networks=NETWORKS[:1]):
         self.data_width = data_width
-        self.opcodes = frozenset(opcodes)
-        self.networks = tuple(networks)
-        check_networks(self.networks)
-        self._map = PacketMaps([ENCAPSULATIONS[name] for name in self.networks], self.opcodes, TRANSMIT_CARRIED)
+        self.opcodes, self.networks = frozenset(opcodes), tuple(networks)
+        self._map = transmit_maps(opcodes, networks)
         super().__init__(
             {
                 "mac": In(48),
                 "ip": In(32),
-                "header": In(stream.Signature(TransmitHeader)),
+                "header": In(stream.Signature(encapsulated_header(opcodes, networks))),
                 "payload": In(stream.Signature(PacketBeat(data_width))),
                 "o": Out(stream.Signature(PacketBeat(data_width))),
                 "count_stall_tx_payload": Out(1),
                 "count_stall_tx_wire": Out(1),
             }
-            | ({"gid": In(GidWrite), "gid_en": In(1), "tag": Out(VlanTag)} if len(self.networks) > 1 else {})
+            | ({"tag": Out(VlanTag)} if len(self.networks) > 1 else {})
         )
 
     def elaborate(self, platform):
@@ -124,22 +117,10 @@ class Packetizer(wiring.Component):
         with m.If(fire):
             m.d.sync += at.eq(Mux(last, 1, at << 1))
 
-        # --- Whose packet it is, and around it what: in the cycle in which the header comes, and one later.
         if several:
-            m.submodules.gids = gids = GidRow()
-            network_now, network = Signal(len(places.maps)), Signal(len(places.maps))
-            source, tag = Signal(128, reset_less=True), Signal(VlanTag)
-            m.d.comb += [
-                gids.write.eq(self.gid),
-                gids.write_en.eq(self.gid_en),
-                gids.index.eq(header.path.sgid_index),
-                network_now.eq(Cat(gids.type == each for each in NETWORK_TYPES[: len(places.maps)])),
-            ]
-            m.d.sync += [network.eq(network_now), source.eq(gids.gid), tag.eq(gids.tag)]
-            ip = gids.gid[:32]
+            network, source = header.network, header.source
         else:
-            network_now = network = Const(1, 1)
-            source = ip = self.ip
+            network, source = Const(1, 1), self.ip
         ethertypes = [each.encapsulation.ethertype for each in places.maps]
         if several:
             ethertype = reduce(or_, (Mux(network[n], each, 0) for n, each in enumerate(ethertypes)))
@@ -147,21 +128,14 @@ class Packetizer(wiring.Component):
             ethertype = Const(ethertypes[0], 16)
 
         # --- Prepare: one cycle after the header came, `kinds`, `words` and what else is its packet's is there.
-        kinds = Signal(len(places.sequences))  # one-hot: which extended headers
-        kinds_now = Signal.like(kinds)
+        of_opcode = header.sequence
+        kinds = Signal(len(places.sequences))  # one-hot: which extended headers, in which network
+        kinds_now = Cat(of_opcode & mine.replicate(len(of_opcode)) for mine in network)
         offsets = {n: Signal(name=f"offset_{n}") for n in sorted({s.words % lanes for s in places.sequences})}
         begin = {n: Signal(name=f"begin_{n}") for n in begins}
         some = Signal()  # it has payload
         words = Signal(WORDS_BITS)  # of the whole packet, ICRC included
         behind = Signal(WORDS_BITS)  # of those, behind the network header
-        # All maps have the same opcodes: the first tells what stands behind the BTH. The row's type comes last.
-        of_opcode = Signal(len(places.maps[0].sequences))
-        for sequence, mine in zip(places.maps[0].sequences, of_opcode):
-            m.d.comb += mine.eq(places.is_one_of(header.transport.opcode, sequence.codes))
-        for number, each in enumerate(places.maps):
-            assert [s.codes for s in each.sequences] == [s.codes for s in places.maps[0].sequences]
-            for index, mine in zip(places.members(number), of_opcode):
-                m.d.comb += kinds_now[index].eq(mine & network_now[number])
         m.d.sync += kinds.eq(kinds_now)
 
         def either(values, chosen):
@@ -173,18 +147,12 @@ class Packetizer(wiring.Component):
                 either([sequence.words + ICRC_BYTES // 4 - less for sequence in each.sequences], of_opcode)
                 for each, less in zip(places.maps, without)
             ]
-            return (Cat(1, length[2:]) + Cat(length[:2].any(), either(besides, network_now)))[1:]
+            return (Cat(1, length[2:]) + Cat(length[:2].any(), either(besides, network)))[1:]
 
         for group, key in ((offsets, lambda s: s.words % lanes), (begin, lambda s: s.words // lanes)):
             for n, signal in group.items():
-                any_network = []
-                for number in range(len(places.maps)):
-                    members = (places.sequences[index] for index in places.members(number))
-                    codes = [code for sequence in members if key(sequence) == n for code in sequence.codes]
-                    if codes:
-                        mine = places.is_one_of(header.transport.opcode, codes) & network_now[number]
-                        any_network.append(mine)
-                m.d.sync += signal.eq(Cat(any_network).any())
+                mine = Cat(kind for kind, sequence in zip(kinds_now, places.sequences) if key(sequence) == n)
+                m.d.sync += signal.eq(mine.any())
         m.d.sync += [
             some.eq(length != 0),
             words.eq(whole_words([0] * len(places.maps))),
@@ -242,12 +210,10 @@ class Packetizer(wiring.Component):
         # --- Compose a beat: an OR of what may stand in each lane. Of the headers, what stands behind the first beat is
         # chosen a beat ahead.
         terms, ahead = [[] for _ in range(lanes)], [[] for _ in range(lanes)]
-        for word, sequences, value in self._header_words(words, behind, source):
+        for word, mine, value in self._header_words(words, behind, network, source, kinds):
             beat, lane = divmod(word, lanes)
             shown = at[beat - 1] if beat else first
-            if sequences is not None:
-                shown &= Cat(kinds[index] for index in sequences).any()
-            (ahead if beat else terms)[lane].append(Mux(shown, value, 0))
+            (ahead if beat else terms)[lane].append(Mux(shown & mine, value, 0))
         header_next = Signal(self.data_width)
         with m.If(fire):
             m.d.sync += header_next.eq(Cat(reduce(or_, lane, Const(0, 32)) for lane in ahead))
@@ -300,7 +266,7 @@ class Packetizer(wiring.Component):
         # The checksum is filled in behind the ICRC's register, which does not need it.
         m.submodules.checksum = checksum = IpChecksum(IP_CONSTANT, varying=several)
         m.d.comb += [
-            checksum.ip.eq(ip),
+            checksum.ip.eq(source[:32]),
             checksum.path.eq(header.path),
             checksum.words.eq(words),
         ]
@@ -324,7 +290,7 @@ class Packetizer(wiring.Component):
             enter.last.eq(last),
             enter.icrc.eq(Cat(last & (count == lane) for lane in range(lanes))),
             enter.failed.eq(failed_now),
-            *([enter.tag.eq(tag)] if several else []),
+            *([enter.tag.eq(header.tag)] if several else []),
         ]
 
         if several:
@@ -365,8 +331,8 @@ class Packetizer(wiring.Component):
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += first.eq(beat.last)
 
-    def _header_words(self, words, behind, source):
-        """Triples: index of a 32-bit word of the packet, the kinds of packets that have it (None: all), value."""
+    def _header_words(self, words, behind, network, source, kinds):
+        """Triples: index of a 32-bit word of the packet, whether this packet has it, value."""
         places = self._map
         several = len(places.maps) > 1
         transport, path = self.header.payload.transport, self.header.payload.path
@@ -407,12 +373,12 @@ class Packetizer(wiring.Component):
             },
         }
         for number, map_ in enumerate(places.maps):
-            members = places.members(number) if len(places.maps) > 1 else None
             for name in (*map_.encapsulation.headers, "bth"):
                 bits = header_bits(HEADERS[name], **fixed[name])
                 for word in range(HEADERS[name].size // 4):
-                    yield map_.start(name) + word, members, bits[word * 32 : word * 32 + 32]
-        for (word, name, index), sequences in places.extended_words().items():
+                    yield map_.start(name) + word, network[number], bits[word * 32 : word * 32 + 32]
+        for (word, name, index), indices in places.extended_words().items():
+            mine = Cat(kinds[each] for each in indices).any()
             fields = data.View(Deth, transport.address) if name == "deth" else transport
             values = {field: fields[field] for field in HEADERS[name].fields if field in fields.shape().members}
-            yield word, sequences, header_bits(HEADERS[name], **values)[index * 32 : index * 32 + 32]
+            yield word, mine, header_bits(HEADERS[name], **values)[index * 32 : index * 32 + 32]

@@ -32,10 +32,12 @@ class RawTransmit(wiring.Component):
     Parameters
     ----------
     data_width : int
+    header : StructLayout
+        A ``TransmitHeader``, perhaps with more, which passes.
 
     Members
     -------
-    header : stream of ``TransmitHeader``
+    header : stream of ``header``
     payload : stream of ``PacketBeat(data_width)``
         A packet for each header whose ``length`` is not 0, after it, and before the next such header.
     o_header, o : streams as these
@@ -46,14 +48,15 @@ class RawTransmit(wiring.Component):
         A frame is whole, and will be sent.
     """
 
-    def __init__(self, data_width):
+    def __init__(self, data_width, header=TransmitHeader):
         self.data_width = data_width
+        self._header = header
         beat = stream.Signature(PacketBeat(data_width))
         super().__init__(
             {
-                "header": In(stream.Signature(TransmitHeader)),
+                "header": In(stream.Signature(header)),
                 "payload": In(beat),
-                "o_header": Out(stream.Signature(TransmitHeader)),
+                "o_header": Out(stream.Signature(header)),
                 "o": Out(beat),
                 "frame": Out(beat),
                 "count_raw_tx_packets": Out(1),
@@ -64,7 +67,7 @@ class RawTransmit(wiring.Component):
         m = Module()
         size = self.data_width // 8
         m.submodules.store = store = PacketQueue(self.data_width, STORE // size)
-        m.submodules.slice = register = Slice(data.StructLayout({"header": TransmitHeader, "raw": 1}))
+        m.submodules.slice = register = Slice(data.StructLayout({"header": self._header, "raw": 1}))
         inside = Signal(range(FRAMES + 1))
         of_raw = Signal()  # the payload
         room, begins, ends, padding = Signal(), Signal(), Signal(), Signal()

@@ -3,6 +3,7 @@
 import struct
 
 import pytest
+from framing import Framing
 from network_frames import MAPPED, PEER, TABLE, TAGS, frame6_of, frame_over, gid_words, icrc1, is_mapped
 from roce_frames import (
     CAPTURES,
@@ -38,7 +39,7 @@ DROPS = ("not_roce", "malformed", "icrc", "overflow")
 
 def transmit(width, packets, rng, *, stall):
     """Frames of ``packets``: (header, path, index of the own GID, peer's GID, payload)."""
-    dut = shared(Packetizer, width, SUPPORTED, NETWORKS)
+    dut = shared(Framing, width, SUPPORTED, NETWORKS)
     flow, given, size = [], [], 0
     for header, path, index, peer, payload in packets:
         payload = payload or carried(header)

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 from amaranth.back import rtlil
+from framing import Framing
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from roce_frames import (
@@ -50,7 +51,7 @@ def run(width, packets, rng, *, stall=0.3, errors=(), short=(), gap=0, mac=MAC, 
     ``errors``: indices whose payload ends in error; ``short``: of these, those whose payload is an empty beat.
     ``gap``: cycles without a header after one was taken.
     """
-    dut = shared(Packetizer, width)
+    dut = shared(Framing, width)
     flow, given = [], []
     for index, (header, path, payload) in enumerate(packets):
         payload = payload or carried(header)
@@ -181,7 +182,7 @@ def test_waits_for_payload(width):
     """A frame begins without its payload, if that does not stand in the first beat, and stops where it is missing; the
     waiting is counted."""
     rng = make_rng()
-    dut = shared(Packetizer, width)
+    dut = shared(Framing, width)
     header, path, payload = make(rng, WRITE_ONLY, 4)
 
     async def testbench(ctx):
@@ -286,7 +287,7 @@ def test_captures():
 
 @pytest.mark.parametrize("width", [64, 256])
 def test_converts(width):
-    rtlil.convert(Packetizer(width))
+    rtlil.convert(Framing(width))
 
 
 def test_arguments():
