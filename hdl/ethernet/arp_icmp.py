@@ -214,9 +214,18 @@ class ArpIcmp(wiring.Component):
         raw = pick([ram.r_data.word_select(n, 16) for n in range(words)], place[:word_bits])
         m.d.comb += fetch.addr.eq(Cat(step, kind))
         differ = Cat(((word ^ operand) & mask).any() & now.check[n] for n, mask in enumerate(MASKS))
-        own, stranger, summand = None, Const(0), Mux(act & now.add, word, 0)
+        own, summand = None, Mux(act & now.add, word, 0)
+        asks, fails = pending, failed
         if self.ipv6:
+            fails = Signal()
             m.submodules.own = own = OwnGids()
+            number = Signal(3)
+            asks, row_vlan = Signal(), Signal(12)  # who asks knows its VLAN
+            m.d.sync += [
+                number.eq(Mux(now.match, now.literal, now.operand)),
+                asks.eq(pending & receiving),
+                row_vlan.eq(own.row_vlan),
+            ]
             m.d.comb += [
                 own.write.eq(self.gid),
                 own.write_en.eq(self.gid_en),
@@ -225,11 +234,11 @@ class ArpIcmp(wiring.Component):
                 own.six.eq(seen.ipv6),
                 own.vlan.eq(seen.vlan),
                 own.row.eq(self.neighbour_row),
-                own.number.eq(Mux(now.match, now.literal, now.operand)),
+                own.number.eq(number),
                 own.look.eq(act & now.match),
                 own.word.eq(word),
             ]
-            stranger = own.unknown
+            m.d.comb += fails.eq(failed | own.unknown)
             written = Mux(now.write_operand, operand, word)
             summand = Mux(act, Mux(now.less, ~written, Mux(now.add, word, 0)), 0)
         of_ipv6 = kind.matches(*(each for each in PROGRAMS6)) if self.ipv6 else Const(0)
@@ -243,7 +252,7 @@ class ArpIcmp(wiring.Component):
         with m.If(phase[0]):
             m.d.sync += [now.eq(fetch.data), step.eq(step + 1)]
         with m.If(act):
-            m.d.sync += [failed.eq(differ.any() | stranger), done.eq(now.last)]
+            m.d.sync += [failed.eq(differ.any()), done.eq(now.last)]
             with m.If(now.load):
                 m.d.sync += Cat(total, carry).eq(operand)
             with m.If(now.size):
@@ -300,13 +309,13 @@ class ArpIcmp(wiring.Component):
                             Mux(seen.echo6, Kind.ECHO6, Mux(seen.advertisement, Kind.ADVERTISEMENT, Kind.SOLICITATION))
                         )
                     m.next = "RUN"
-                with m.Elif(pending & self.enable):
+                with m.Elif(pending & asks & self.enable):
                     m.d.sync += [starts.eq(1), kind.eq(Mux(six, Kind.ASK6, Kind.ASK)), pending.eq(0)]
                     if self.ipv6:
-                        in_vlan = own.row_vlan != 0
+                        in_vlan = row_vlan != 0
                         six_end, four_end = (self._end(size, in_vlan) for size in (SOLICITATION_BYTES, ARP_BYTES))
                         m.d.sync += [
-                            asked_vlan.eq(own.row_vlan),
+                            asked_vlan.eq(row_vlan),
                             tagged.eq(in_vlan),
                             end.eq(Mux(six, six_end, four_end)),
                         ]
@@ -315,10 +324,10 @@ class ArpIcmp(wiring.Component):
                     m.next = "RUN"
             with m.State("RUN"):
                 m.d.sync += [phase.eq(Cat(phase[-1] | starts, phase[:-1])), starts.eq(0)]
-                with m.If(phase[0] & (failed | done)):
+                with m.If(phase[0] & (fails | done)):
                     m.d.sync += [phase.eq(0), row.eq(0)]
                     m.next = "RECEIVE"
-                    with m.If(~failed & (fits | kind.matches(Kind.ASK, Kind.ANSWER, *asks6))):
+                    with m.If(~fails & (fits | kind.matches(Kind.ASK, Kind.ANSWER, *asks6))):
                         with m.If(kind.matches(Kind.REPLY, *replies6)):
                             m.d.sync += [self.neighbour_valid.eq(~pending), open_.eq(pending)]
                         with m.Else():

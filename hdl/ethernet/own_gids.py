@@ -33,7 +33,8 @@ class OwnGids(wiring.Component):
         Strobe: an address of IPv6, or of IPv4, is looked for in this VLAN; 0 is none.
     look, number, word, unknown : 1, 3, 16, 1
         Strobe: compare this word of the address with all rows; number 0 is the first on the wire, and an IPv4 address
-        is the last two. ``unknown``: no address agrees in this word and all that have been looked at since ``begin``.
+        is the last two. ``unknown``, a cycle later: no address agrees in this word and all that have been looked at
+        since ``begin``.
     row, source : 4, 16
         A row, and this word of it; not while ``begin``.
     row_vlan : 12
@@ -75,7 +76,7 @@ class OwnGids(wiring.Component):
         ]
         rows = [read.data.word_select(n, 16) for n in range(GID_COUNT)]
         words = [*rows, Mux(self.number[0], self.ip[:16], self.ip[16:])]
-        candidates, agree = Signal(GID_COUNT + 1), Signal(GID_COUNT + 1)
+        candidates, agree, looked = Signal(GID_COUNT + 1), Signal(GID_COUNT + 1), Signal()
 
         # Nobody asks for the IPv4-mapped GIDs that may be among those of RoCEv1.
         def usable(row):
@@ -86,8 +87,9 @@ class OwnGids(wiring.Component):
             self.source.eq(pick(rows, self.row)),
             self.row_vlan.eq(self.source[vlan]),
             agree.eq(Cat(word == self.word for word in words) & candidates),
-            self.unknown.eq(self.look & ~agree.any()),
+            self.unknown.eq(looked & ~candidates.any()),
         ]
+        m.d.sync += looked.eq(self.look)
         with m.If(self.begin):
             m.d.sync += candidates.eq(Cat(*(usable(row) for row in rows), ~self.six & (self.vlan == 0)))
         with m.Elif(self.look):
