@@ -20,6 +20,8 @@ from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 
+from verbena.sw.tools.command import command_line
+
 from .bitstream import COMPOSED, check, place, publish, synthesize
 from .board import Board
 from .catalog import BOARDS
@@ -171,6 +173,7 @@ def _show(name, result):
         print(f"{name}, seed {run['seed']}, {run['seconds']} s: {', '.join(told) or run['error']}")
 
 
+@command_line
 def main(argv=None):
     """Command line; returns the status."""
     parser = argparse.ArgumentParser(prog="python -m verbena.boards.build", description=__doc__.splitlines()[0])

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 from datetime import date
 from pathlib import Path
 
@@ -152,6 +153,20 @@ def test_interrupted(tmp_path, capsys, monkeypatch):
     assert run(tmp_path, "one")[0] == 130
     assert complaints(capsys) == ["interrupted"]
     assert not (tmp_path / "one" / "top.bit").exists()
+
+
+def test_terminated(tmp_path, capsys, monkeypatch):
+    """SIGTERM ends them, too."""
+    number = tmp_path / "number"
+    text = (
+        f"import os, signal; open({str(number)!r}, 'w').write(str(os.getpid())); os.kill(os.getppid(), signal.SIGTERM)"
+    )
+    stand_in(tmp_path, monkeypatch, "YOSYS", f"{text}; signal.pause()")
+    with pytest.raises(SystemExit) as ended:
+        run(tmp_path, "one")
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert not Path(f"/proc/{number.read_text()}").exists()
+    assert complaints(capsys) == []
 
 
 def test_boards_built_before(tmp_path):
