@@ -12,18 +12,18 @@ ROUND_TRIP = 751
 """Of a READ that is asked for again, as ``sim.bench.loss.round_trip("READ")`` measures it."""
 
 
-def reads(a, b, number, count):
-    """Posts READs of 64 KiB."""
+def reads(a, b, number, count, size=LARGE):
+    """Posts READs of so many bytes."""
     for n in range(number, number + count):
-        send(a, READ, [sge(a, LARGE * (n % SLOTS), LARGE)], wr_id=n, remote=(b, LARGE * (n % SLOTS)))
+        send(a, READ, [sge(a, size * (n % SLOTS), size)], wr_id=n, remote=(b, size * (n % SLOTS)))
 
 
-def cycles_of(a, b, count):
+def cycles_of(a, b, count, size=LARGE):
     """Cycles of READs, all of which succeed, 16 of them outstanding."""
     start, posted, done = world().cycles, 0, 0
     while done < count:
         more = min(count - posted, DEPTH - posted + done)
-        reads(a, b, posted, more)
+        reads(a, b, posted, more, size)
         posted += more
         for wc in completions(a.cq, 1):
             assert (wc.wr_id, wc.status) == (done, 0)
@@ -104,6 +104,27 @@ def test_a_lost_response_costs_little(pair, mtu):
         assert [after[name] - before[name] for name in ("retries", "timeouts")] == [1, 0]
     assert max(cycles[2:]) - cycles[1] <= 3000
     assert a.mr.read(len(source), 0) == source
+
+
+@pytest.mark.exact
+@pytest.mark.every_width
+@pytest.mark.parametrize("size", [4096, 8192, 32768])
+def test_a_lost_response_of_a_shorter_read_costs_one_retry(pair, size):
+    """Responses that cannot be recalled any more are on their way when 16 READs are asked for again: so many at once
+    are never unanswered, and the last ones wait."""
+    a, b = pair
+    connect(a, b, mtu=4096, timeout=10)
+    source = fill(b, 3)
+    world().set_faults(Faults(lose=1e-9))
+    cycles_of(a, b, DEPTH, size)  # with cold caches
+    port = world().adapters[1]
+    for nth in (3, 4, 9):
+        port.fault_at(port.counters["sent_frames"] + nth, "lose")
+        before = a.context.query_counters()
+        cycles_of(a, b, 2 * DEPTH, size)
+        after = a.context.query_counters()
+        assert [after[name] - before[name] for name in ("retries", "timeouts")] == [1, 0]
+    assert a.mr.read(size * SLOTS, 0) == source[: size * SLOTS]
 
 
 @pytest.mark.exact

@@ -44,7 +44,7 @@ class ReadAtomicCheck(wiring.Component):
     after
         First PSN behind the packet and all its responses; of other requests the next PSN.
     crowded : 1
-        It finds no row in the pool, though its QP has not sixteen; 1 cycle later already.
+        It finds no row in the pool, or its QP has sixteen, and one of the QP's will be answered; 1 cycle later already.
     invalid, full : 1
         Of a new one: invalid request; no room.
     stale : 1
@@ -114,7 +114,7 @@ class ReadAtomicCheck(wiring.Component):
             m.d.sync += unfit.eq(self.transport.address[:3] != 0)
         m.d.comb += [
             self.invalid.eq(self.responds & (unfit | (over & ~self.mixed))),
-            self.crowded.eq(self.responds & ~self.room & (flight != 0) & ~flight[4]),
+            self.crowded.eq(self.responds & ~fits & (flight != 0)),
             self.full.eq(self.responds & ~fits),
             self.stale.eq(~fits | (reads & (unfit | beyond))),
         ]

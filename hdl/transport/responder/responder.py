@@ -31,9 +31,9 @@ ResponseWrite = data.StructLayout({"qp": 12, "entry": ResponseEntry})
 ResponderState = data.StructLayout({"request_state": RequestState, "place": RecvPlace, "flushing": 1})
 """What the responder knows of a QP. ``flushing``: its receive WQEs are flushed, those posted later, too."""
 
-PATIENCE = 511
+PATIENCE = 1023
 """Cycles for which a request waits while the READ/atomic responder gives up responses, or has no row for another:
-reception must not wait for transmission."""
+reception must not wait for transmission. A response of 4096 bytes that is on its way leaves within half of that."""
 
 
 class Responder(wiring.Component):
