@@ -139,6 +139,18 @@ def test_asking(width, row):
     assert bench.counted()
 
 
+@pytest.mark.parametrize("row", [row for row, each in ROWS.items() if each[1] is not None])
+def test_asking_while_another_frame_is_answered(row):
+    """The VLAN is the row's, also of a question that is sent as soon as the answer has gone."""
+    bench = Bench(ipv6=True, stall=0)
+    text = "10.9.8.7" if ROWS[row][1] == FOUR else PEER
+    frame = tagged(bytes(arp(to=MAC, target=(0, address("10.1.0.1")))), 100)
+    script = [*bench.table(ROWS), frame, 20, bench.ask_from(row, text), REST, REST]
+    answered, asked = bench.run(script)
+    assert answered[:6] == frame[6:12]
+    assert asked == question(row, text)
+
+
 @pytest.mark.parametrize(("row", "text"), [(3, "10.9.8.7"), (4, PEER), (0, "10.9.8.7"), (1, PEER)])
 def test_an_answer_in_another_vlan_does_not_count(row, text):
     bench = Bench(ipv6=True)
