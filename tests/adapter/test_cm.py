@@ -689,7 +689,11 @@ def test_events_that_are_no_requests(sides):
         (lambda: CMID(AddrInfo(src=NEAR, dst="::")), errno.EINVAL),
         (lambda: AddrInfo(src="no.such.name.invalid"), errno.EINVAL),
         (lambda: AddrInfo(src="fe80:::1"), errno.EINVAL),
-        (lambda: CMID(AddrInfo(src=NEAR, dst="10.0.0.77", dst_service=PORT)), errno.EHOSTUNREACH),
+        pytest.param(  # a world in which queue pairs swap is never quiet: it asks for the whole two seconds
+            lambda: CMID(AddrInfo(src=NEAR, dst="10.0.0.77", dst_service=PORT)),
+            errno.EHOSTUNREACH,
+            marks=pytest.mark.exact,
+        ),
         (lambda: CMID(AddrInfo(src=NEAR)), errno.EINVAL),
         (lambda: CMID(CMEventChannel()).resolve_addr(towards(), -1), errno.EINVAL),
         (lambda: CMID(towards()).resolve_route("soon"), errno.EINVAL),
