@@ -22,6 +22,9 @@ NETWORK_BYTES = HEADERS["ipv6"].size
 MATCHED_WORDS = 5
 """32-bit words of a row with which what has come must agree."""
 
+PART_BITS = 4
+"""Of a word that are compared in one cycle. Less takes more flip-flops, one a row and part; more takes more LUTs."""
+
 
 def destination_gid(arrived):
     """The address that a packet is for: of IPv4 the IPv4-mapped GID."""
@@ -32,10 +35,11 @@ def destination_gid(arrived):
 
 class GidMatch(wiring.Component):
     """Looks for the destination of each packet in the table of GIDs: a word of the address a cycle, in all rows at
-    once; the last word is the row's type and tag. A word is chosen in one cycle and compared in the next. So a packet
-    to an IPv4 address is not taken for one to the IPv4-mapped IPv6 address, nor one of RoCEv1 for one of RoCEv2.
+    once; the last word is the row's type and tag. A word is chosen in one cycle, its parts of 4 bits are compared in
+    the next, and what these say of a row is put together in the third. So a packet to an IPv4 address is not taken for
+    one to the IPv4-mapped IPv6 address, nor one of RoCEv1 for one of RoCEv2.
 
-    *Cycles*: a header comes out 6 cycles after it has come, and there is one each 7 cycles. It stays at the input
+    *Cycles*: a header comes out 7 cycles after it has come, and there is one each 8 cycles. It stays at the input
     until it is taken at the output.
 
     Members
@@ -76,24 +80,28 @@ class GidMatch(wiring.Component):
 
         word, candidates, done = Signal(range(MATCHED_WORDS + 1)), Signal(GID_COUNT), Signal()
         sought, place, compares = Signal(32), Signal.like(word), Signal()
+        parts = [Signal(32 // PART_BITS, name=f"parts_{n}") for n in range(GID_COUNT)]  # those that agree
+        compared, first, last = Signal(), Signal(), Signal()
         here = Signal(GID_COUNT)  # these rows are of the packet's network and VLAN
-        same = Cat(read.data.word_select(n, 32) == sought for n in range(GID_COUNT))
+        same = Cat(each.all() for each in parts)
         m.d.comb += [read.addr.eq(place), self.o.valid.eq(done), self.i.ready.eq(done & self.o.ready)]
         m.d.sync += [
             sought.eq(wanted.word_select(word, 32)),
             place.eq(word),
             compares.eq(self.i.valid & (word != MATCHED_WORDS)),
+            compared.eq(compares),
+            first.eq(place == 0),
+            last.eq(place == MATCHED_WORDS - 1),
         ]
+        for n, each in enumerate(parts):
+            differs = read.data.word_select(n, 32) ^ sought
+            m.d.sync += each.eq(Cat(~differs.word_select(part, PART_BITS).any() for part in range(len(each))))
         with m.If(done & self.o.ready):
             m.d.sync += word.eq(0)
         with m.Elif(self.i.valid & (word != MATCHED_WORDS)):
             m.d.sync += word.eq(word + 1)
-        with m.If(compares):
-            m.d.sync += [
-                candidates.eq(same & Mux(place == 0, ~0, candidates)),
-                here.eq(same),
-                done.eq(place == MATCHED_WORDS - 1),
-            ]
+        with m.If(compared):
+            m.d.sync += [candidates.eq(same & Mux(first, ~0, candidates)), here.eq(same), done.eq(last)]
         with m.Elif(self.o.ready):
             m.d.sync += done.eq(0)
         header = self.o.payload.header

@@ -3,12 +3,11 @@
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
 from ...abi.cqe import WcStatus
 from ...abi.tables import AccessStatus
 from ...memory.entry_writer import KeyResult
-from ...stream.lut_fifo import LutFifo
+from ...stream.fifo import Queue
 from ..common.layouts import Departed, Failure
 from ..common.psn import PSN_BITS
 
@@ -71,7 +70,7 @@ class PendingOperations(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.begun = fifo = LutFifo(OperationBegun, max(2, 1 << ceil_log2(self.count)))
+        m.submodules.begun = fifo = Queue(OperationBegun, self.count)
         begun, over = fifo.o.payload, Signal()
         m.d.comb += [
             fifo.i.valid.eq(self.begin),

@@ -99,9 +99,9 @@ def test_cycles():
         ctx.set(dut.i.payload, arrived(1, V6))
         ctx.set(dut.i.valid, 1)
         ctx.set(dut.o.ready, 1)
-        for cycle in range(22):
+        for cycle in range(25):
             *_, valid = await ctx.tick().sample(dut.o.valid)
             times.extend([cycle] if valid else [])
 
     simulate(dut, testbench)
-    assert times == [6, 13, 20]
+    assert times == [7, 15, 23]
