@@ -39,8 +39,11 @@ class GidMatch(wiring.Component):
     the next, and what these say of a row is put together in the third. So a packet to an IPv4 address is not taken for
     one to the IPv4-mapped IPv6 address, nor one of RoCEv1 for one of RoCEv2.
 
-    *Cycles*: a header comes out 7 cycles after it has come, and there is one each 8 cycles. It stays at the input
-    until it is taken at the output.
+    Of an IPv4 address the first word is all there is: rows of IPv4 have IPv4-mapped GIDs, and their other words are not
+    looked at.
+
+    *Cycles*: a header comes out 7 cycles after it has come, and there is one each 8 cycles; of IPv4 4, and each 5. It
+    stays at the input until it is taken at the output.
 
     Members
     -------
@@ -99,7 +102,7 @@ class GidMatch(wiring.Component):
         with m.If(done & self.o.ready):
             m.d.sync += word.eq(0)
         with m.Elif(self.i.valid & (word != MATCHED_WORDS)):
-            m.d.sync += word.eq(word + 1)
+            m.d.sync += word.eq(Mux(arrived.networks[0] & (word == 0), MATCHED_WORDS - 1, word + 1))
         with m.If(compared):
             m.d.sync += [candidates.eq(same & Mux(first, ~0, candidates)), here.eq(same), done.eq(last)]
         with m.Elif(self.o.ready):

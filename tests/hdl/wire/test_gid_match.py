@@ -1,5 +1,6 @@
 """Destinations against the table of GIDs."""
 
+import pytest
 from network_frames import MAPPED, TABLE, TAGS, gid_words
 from streams import collect, make_rng, send_all, simulate
 from verbena.hdl.abi.gids import GidType
@@ -91,12 +92,13 @@ def test_groups():
     assert [(each.header.gid_found, each.group) for each in got] == [(0, there) for _, there in cases]
 
 
-def test_cycles():
+@pytest.mark.parametrize(("kind", "expected"), [(V6, [7, 15, 23]), (V1, [7, 15, 23]), (V4, [4, 9, 14, 19, 24])])
+def test_cycles(kind, expected):
     dut = GidMatch()
     times = []
 
     async def testbench(ctx):
-        ctx.set(dut.i.payload, arrived(1, V6))
+        ctx.set(dut.i.payload, arrived(1, kind))
         ctx.set(dut.i.valid, 1)
         ctx.set(dut.o.ready, 1)
         for cycle in range(25):
@@ -104,4 +106,4 @@ def test_cycles():
             times.extend([cycle] if valid else [])
 
     simulate(dut, testbench)
-    assert times == [7, 15, 23]
+    assert times == expected
