@@ -34,7 +34,7 @@ AIM_MHZ = 125
 DEEPEST = 7
 """Levels of LUTs from register to register, at most."""
 
-COMPOSED = ("top.core", "top.core.send")
+COMPOSED = ("top.core", "top.core.send", "top.core.wire")
 """What is no more than blocks of its own."""
 
 

@@ -14,7 +14,7 @@ from .tools import BuildError, run_tool
 
 __all__ = ["COMPOSED", "check", "place", "publish", "synthesize"]
 
-COMPOSED = ("top", "top.node", "top.node.rnic", "top.node.rnic.send")
+COMPOSED = ("top", "top.node", "top.node.rnic", "top.node.rnic.send", "top.node.rnic.wire")
 """What is no more than blocks of its own."""
 
 RESULTS = ("top.bit", "report.json", "floorplan.png")

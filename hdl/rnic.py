@@ -27,7 +27,7 @@ from .control.sections import BLOCKS
 from .dma.axi import Axi4, AxiLite
 from .dma.engine import DmaEngine
 from .dma.structure import link_by_words
-from .ethernet.arp_icmp import ArpIcmp, Service
+from .ethernet.arp_icmp import Service
 from .memory.access import AccessUnit
 from .memory.key_operations import KeyOperations, KeyRequest
 from .queue.completion import CompletionWriter
@@ -37,10 +37,9 @@ from .queue.interrupt_moderation import InterruptModeration
 from .queue.moderation_clock import ModerationClock
 from .queue.ring import RingIndex, receive_batch
 from .queue.wqe_fetcher import RingPrefetcher
-from .stream.arbiter import PacketArbiter, SliceArbiter, StreamArbiter
+from .stream.arbiter import SliceArbiter, StreamArbiter
 from .stream.connections import connect_signals, connect_via, link
 from .stream.fifo import LUT_DEPTH, Queue
-from .stream.frame_gate import ReceiveGate, TransmitGate
 from .stream.packet import PacketBeat
 from .stream.router import TagRouter
 from .stream.run_arbiter import RunArbiter
@@ -49,7 +48,7 @@ from .stream.slice import Slice
 from .stream.transfer import Completion, Done, Event, ReadRequest
 from .transport.common.layouts import Answered, Job, UdRoute
 from .transport.reads.read_atomic_responder import ReadAtomicResponder
-from .transport.receive.lookup import RESPONSES, ReceiveLookup
+from .transport.receive.lookup import ReceiveLookup
 from .transport.respond_only import RespondOnly
 from .transport.responder.acknowledger import Acknowledger
 from .transport.responder.responder import Responder
@@ -57,24 +56,10 @@ from .transport.send_side import PARTS, SendSide
 from .transport.timers.timers import VISIT
 from .transport.tx.transmitter import Transmitter
 from .transport.tx.tx_descriptor_fifo import TxDescriptorFifo
-from .wire.depacketizer import Depacketizer
-from .wire.encapsulator import Encapsulator, encapsulated_header
-from .wire.gid_match import GidMatch
-from .wire.grh_insert import GrhInsert
-from .wire.headers import NETWORKS
-from .wire.multicast import MulticastReplicator
-from .wire.opcodes import ATOMICS, DATAGRAMS, INVALIDATES, REFUSED, SUPPORTED, UNRELIABLE
-from .wire.packetizer import Packetizer
-from .wire.raw_receive import RawReceive
-from .wire.raw_transmit import RawTransmit
-from .wire.receive_merge import ReceiveMerge
-from .wire.vlan import VlanInsert
+from .wire_side import WireSide
 
 __all__ = ["Rnic"]
 
-
-RECEIVED = 256
-"""Packets received and not yet looked at: with the smallest, 11 cycles each, the time of 20 reads of host memory."""
 
 ROUTES = 16
 """Datagrams between requester and transmitter whose routes wait: LUT RAM has that many rows."""
@@ -89,17 +74,9 @@ EVENTS = 8
 """EQEs that may wait for their answer: they are rare."""
 
 
-BORDER = (
-    "registers",
-    "counters",
-    "activity",
-    "device_reset",
-    "arp_icmp",
-    "tx_arbiter",
-    "transmit_gate",
-    "receive_gate",
-)
-"""Blocks that go on through a DEVICE_RESET; and so do the arbiters of the bus, which the DMA engine holds."""
+BORDER = ("registers", "counters", "activity", "device_reset")
+"""Blocks that go on through a DEVICE_RESET. So do the arbiters of the bus, which the DMA engine holds, and what stands
+next to the frames at the side of the wire."""
 
 HOST = "host"
 """Clock domain of those while the engine is put together; it becomes ``sync``, which the hardware alone resets."""
@@ -199,12 +176,7 @@ class Rnic(wiring.Component):
             windows=c.key_operations,
             renew=c.renew,
         )
-        unserved = (frozenset() if c.atomics else ATOMICS) | (frozenset() if c.key_operations else INVALIDATES)
-        unserved |= frozenset() if c.requests else frozenset(RESPONSES)  # nobody looks at their headers
         atomics = c.atomics_in_flight if c.atomics else 0
-        networks = NETWORKS[: 1 + c.ipv6 + c.roce_v1]
-        opcodes = SUPPORTED - (frozenset() if c.uc else UNRELIABLE) - (frozenset() if c.ud else DATAGRAMS)
-        sent = opcodes - (frozenset() if c.key_operations else INVALIDATES)
         self._blocks = {
             "registers": Registers(Identity.of(c)),
             "commands": Commands(
@@ -219,25 +191,11 @@ class Rnic(wiring.Component):
             "port_state": PortState(),
             "device_fatal": DeviceFatal(),
             "device_reset": DeviceReset(),
-            "tx_arbiter": PacketArbiter(width, 2),
-            "transmit_gate": TransmitGate(width),
-            "receive_gate": ReceiveGate(width),
             "send": send,
             "rq_fetch": rq_fetch,
             "read_atomic_responder": ReadAtomicResponder(qps, width, c.responses, atomics, swaps=c.swaps),
             "transmitter": Transmitter(qps, width, c.ipv6),
-            "encapsulator": Encapsulator(sent, networks),
-            "packetizer": Packetizer(width, sent, networks),
-            "depacketizer": Depacketizer(
-                width,
-                depth=c.receive_buffer,
-                headers=RECEIVED,
-                opcodes=opcodes - unserved,
-                refused=REFUSED | unserved,
-                networks=networks,
-                groups=c.multicast,
-            ),
-            "arp_icmp": ArpIcmp(width, udp_port=c.udp_port, ipv6=c.ipv6),
+            "wire": WireSide(c, border_domain=HOST),
             "lookup": ReceiveLookup(
                 qps, requests=c.requests, uc=c.uc, ud=c.ud, raw=c.raw_packets, swaps=c.swaps, gids=c.ipv6
             ),
@@ -286,15 +244,6 @@ class Rnic(wiring.Component):
             self._blocks |= {name: EventQueueRegisters(number) for number, name in enumerate(names)}
         if c.interrupt_moderation:
             self._blocks |= {name: InterruptModeration() for name in self._each_event_queue("interrupt_moderation")}
-        self._blocks |= {"gid_match": GidMatch(), "grh_insert": GrhInsert(width, 2 * c.placing)} if c.ipv6 else {}
-        self._blocks |= {"multicast": MulticastReplicator(width, 2 * c.placing)} if c.multicast else {}
-        if c.raw_packets:
-            self._blocks |= {
-                "raw_transmit": RawTransmit(width, encapsulated_header(sent, networks)),
-                "raw_receive": RawReceive(width),
-                "receive_merge": ReceiveMerge(width, 2 * c.placing, grh=c.ipv6),
-                "frame_arbiter": PacketArbiter(width, 2),
-            }
         self._blocks |= {"context_manager": ContextManager(c)} if c.swaps else {}
         self._blocks |= {"key_operations": KeyOperations(width, qps)} if c.key_operations else {}
         for name, block in self._blocks.items():
@@ -365,42 +314,15 @@ class Rnic(wiring.Component):
         link(m, transmitter.failed, send.failed)
         link(m, transmitter.departed, send.departed)
         connect_signals(m, transmitter, send, "token_done")
-        headers, payload, frames = self._encapsulator.o, transmitter.o, self._packetizer.o
-        link(m, transmitter.header, self._encapsulator.i)
-        if c.raw_packets:
-            link(m, headers, self._raw_transmit.header)
-            link(m, payload, self._raw_transmit.payload)
-            link(m, self._raw_transmit.o_header, self._packetizer.header)
-            payload = self._raw_transmit.o
-        else:
-            connect_via(m, "header_slice", Slice(headers.payload.shape()), headers, self._packetizer.header)
-        link(m, payload, self._packetizer.payload)
-        if c.ipv6:
-            m.submodules.vlan = vlan = VlanInsert(c.data_width)
-            link(m, frames, vlan.i)
-            connect_signals(m, self._packetizer, vlan, "tag")
-            frames = vlan.o
-        if c.raw_packets:
-            link(m, frames, self._frame_arbiter.i[0])
-            link(m, self._raw_transmit.frame, self._frame_arbiter.i[1])
-            frames = self._frame_arbiter.o
-        link(m, frames, self._transmit_gate.i)
-        link(m, self._transmit_gate.o, self._tx_arbiter.i[0])
-        link(m, self._arp_icmp.o, self._tx_arbiter.i[1])
-        link(m, self._tx_arbiter.o, flipped(self.tx))
+        link(m, transmitter.header, self._wire.i)
+        link(m, transmitter.o, self._wire.payload)
+        link(m, self._wire.tx, flipped(self.tx))
 
     def _receive(self, m):
         """Wire, lookup, and one run for each packet, in their order."""
-        depacketizer, lookup, responder, send = self._depacketizer, self._lookup, self._responder, self._send
-        link(m, flipped(self.rx), self._receive_gate.i)
-        link(m, self._receive_gate.o, depacketizer.i)
-        # The ARP/ICMP block only listens: it cannot hold up a frame.
-        m.d.comb += [self._arp_icmp.i.eq(self.rx.payload), self._arp_icmp.i_valid.eq(self.rx.valid)]
-        headers, payload = depacketizer.header, depacketizer.payload
-        if self.config.ipv6:
-            headers, payload = self._with_gids(m)
-        if self.config.raw_packets:
-            headers, payload = self._with_raw(m, headers, payload)
+        wire, lookup, responder, send = self._wire, self._lookup, self._responder, self._send
+        link(m, flipped(self.rx), wire.rx)
+        headers = wire.o
         if self.config.swaps:
             link(m, headers, self._context_manager.header)
             headers = self._context_manager.slot_header
@@ -421,7 +343,7 @@ class Rnic(wiring.Component):
         link(m, runs.o, self._access.receive.request)
         link(m, self._access.receive.piece, self._dma.receive_piece)
         beat = PacketBeat(self.config.data_width)
-        connect_via(m, "payload_skid", Skid(beat), payload, self._dma.receive_payload)
+        connect_via(m, "payload_skid", Skid(beat), wire.o_payload, self._dma.receive_payload)
         m.submodules.done_router = router = TagRouter(Done)
         connect_via(m, "done_slice", Slice(Done), self._dma.done, router.i)
         # While a key is made invalid the acknowledger waits for what is received, and that for nobody.
@@ -435,44 +357,6 @@ class Rnic(wiring.Component):
         if self.config.swaps:
             link(m, responder.passing, self._acknowledger.passing)
             connect_signals(m, self._acknowledger, responder, "job_done", "held", "held_qp")
-
-    def _with_gids(self, m):
-        """Headers whose GIDs are known, and payload with the network headers of datagrams."""
-        match, insert = self._gid_match, self._grh_insert
-        link(m, self._depacketizer.header, match.i)
-        headers, payload = match.o, self._depacketizer.payload
-        if self.config.multicast:
-            multicast = self._multicast
-            link(m, headers, multicast.header)
-            link(m, payload, multicast.payload)
-            m.d.comb += [multicast.member.eq(self._registers.gid), multicast.member_en.eq(self._registers.member_en)]
-            headers, payload = multicast.o_header, multicast.o
-        link(m, headers, insert.header)
-        link(m, payload, insert.payload)
-        for block in (match, self._encapsulator, self._arp_icmp):
-            connect_signals(m, self._registers, block, "gid", "gid_en")
-        connect_signals(m, self._registers, self._arp_icmp, "neighbour_gid", "neighbour_row")
-        return insert.o_header, insert.o
-
-    def _with_raw(self, m, headers, payload):
-        """Packets, and frames that are none: the depacketizer counts each frame once."""
-        raw, merge, depacketizer = self._raw_receive, self._receive_merge, self._depacketizer
-        frames = self._receive_gate.o
-        judged = [depacketizer.count_drop_not_roce, depacketizer.count_drop_malformed, depacketizer.count_drop_icrc]
-        judged += [depacketizer.count_drop_overflow, depacketizer.count_rx_packets]
-        m.d.comb += [
-            raw.i.eq(frames.payload),
-            raw.i_valid.eq(frames.valid),
-            raw.judged.eq(Cat(judged).any()),
-            raw.foreign.eq(depacketizer.count_drop_not_roce),
-            raw.mac.eq(self._registers.mac),
-            raw.filter.eq(self._registers.raw_filter),
-        ]
-        link(m, headers, merge.header[0])
-        link(m, payload, merge.payload[0])
-        link(m, raw.header, merge.header[1])
-        link(m, raw.payload, merge.payload[1])
-        return merge.o_header, merge.o
 
     def _answer(self, m):
         """Acknowledgements, READ responses and atomics."""
@@ -575,7 +459,7 @@ class Rnic(wiring.Component):
                 | self.rx.valid
                 | registers.command.valid
                 | ~commands.swept
-                | (self._multicast.busy if self.config.multicast else 0)
+                | (self._wire.multicast_busy if self.config.multicast else 0)
                 | (~self._context_manager.idle | self._context_manager.closed if self.config.swaps else 0)
                 | self._moderates
             ),
@@ -612,17 +496,26 @@ class Rnic(wiring.Component):
                     block.attribute.eq(getattr(commands, f"{kind}_attribute")),
                     block.attribute_en.eq(getattr(commands, f"{kind}_attribute_en")),
                 ]
-        for block in (self._packetizer, self._depacketizer, self._arp_icmp):
-            connect_signals(m, registers, block, "mac", "ip")
-        connect_signals(m, registers, self._arp_icmp, "neighbour_ask")
-        if not self.config.ipv6:
-            connect_signals(m, registers, self._arp_icmp, "neighbour_ip")
-        # The host may come by the service, and be who has to enable the engine.
-        m.d.comb += self._arp_icmp.enable.eq(registers.enable if self.config.udp_port is None else 1)
-        connect_signals(m, self._arp_icmp, registers, "neighbour_mac", "neighbour_valid")
-        if self.config.udp_port is not None:
-            connect(m, self._arp_icmp.service, flipped(self.service))
+        self._addresses(m)
         connect_signals(m, registers, self._access, "mpt_base", "mpt_log_size")
+
+    def _addresses(self, m):
+        """What the side of the wire knows of the port, and what it has found."""
+        c, registers, wire = self.config, self._registers, self._wire
+        connect_signals(m, registers, wire, "mac", "ip", "neighbour_ask")
+        connect_signals(m, wire, registers, "neighbour_mac", "neighbour_valid")
+        if c.ipv6:
+            connect_signals(m, registers, wire, "gid", "gid_en", "neighbour_gid", "neighbour_row")
+        else:
+            connect_signals(m, registers, wire, "neighbour_ip")
+        if c.multicast:
+            connect_signals(m, registers, wire, "member_en")
+        if c.raw_packets:
+            connect_signals(m, registers, wire, "raw_filter")
+        # The host may come by the service, and be who has to enable the engine.
+        m.d.comb += wire.enable.eq(registers.enable if c.udp_port is None else 1)
+        if c.udp_port is not None:
+            connect(m, wire.service, flipped(self.service))
 
     def _keys(self, m):
         """Who changes the table of keys."""
@@ -650,7 +543,7 @@ class Rnic(wiring.Component):
         reset, registers, activity, dma = self._device_reset, self._registers, self._activity, self._dma
         connect_signals(m, registers, reset, "enable")
         connect_signals(m, self._commands, reset, "swept")
-        connect_signals(m, self._transmit_gate, reset, "closed")
+        connect_signals(m, self._wire, reset, "closed")
         connect_signals(m, reset, dma, "stop", "life", "cut")
         connect_signals(m, reset, activity, "forget")
         connect_signals(m, dma, activity, "begun", "ended")
@@ -663,8 +556,7 @@ class Rnic(wiring.Component):
             reset.open.eq(activity.open | self.axi.arvalid | self.axi.awvalid),
             self._send.rest.eq(~self._commands.swept),
         ]
-        for gate in (self._transmit_gate, self._receive_gate):
-            m.d.comb += [gate.stop.eq(reset.stop), gate.cut.eq(reset.cut_wire)]
+        m.d.comb += [self._wire.stop.eq(reset.stop), self._wire.cut.eq(reset.cut_wire)]
 
     def _memory(self, m):
         """The engine's own structures, and the bus."""

@@ -143,7 +143,7 @@ def blocks(config):
     """The engine's blocks by their names."""
     rnic = Rnic(config)
     rnic.elaborate(None)
-    return dict(rnic._blocks)
+    return rnic._blocks | rnic._blocks["wire"].blocks
 
 
 def test_an_engine_that_only_responds():
