@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo examples test test-quick test-slow test-verilog test-widths interop node-interop soft-roce soft-roce-shell captures pages soak hostile kills swaps formal lint format bench area area-xilinx bitstream netlist node model speed clean
+.PHONY: help venv tools demo examples test test-quick test-slots test-slow test-verilog test-widths interop node-interop soft-roce soft-roce-shell captures pages soak hostile kills swaps formal lint format bench area area-xilinx bitstream netlist node model speed clean
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -35,11 +35,12 @@ demo: $(READY) ## Move a file between two simulated adapters (FILE=path WIDTH=)
 examples: $(READY) ## Run the programs of examples/, and compare what they print with what they say
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/examples
 
-test: $(READY) ## Run the tests: of blocks, whole adapters at 64 bits, and at 512 with few slots, driver, tools (takes 8 to 30 minutes, as the machine is)
-	# Side by side, because much of it is done on one core.
-	builds=; for sizes in "--data-width 64" "--data-width 512 --slots 4"; do $(BIN)/python -m verbena.sim.model $$sizes & builds="$$builds $$!"; done; \
-		for build in $$builds; do wait $$build || exit 1; done
+test: $(READY) ## Run the tests: of blocks, whole adapters at 64 bits, driver, tools (takes 8 to 25 minutes, as the machine is)
+	$(BIN)/python -m verbena.sim.model
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --ignore=tests/formal --ignore=tests/tshark --ignore=tests/browser --ignore=tests/verilog -m 'not slow and not compared and not few_slots' tests
+
+test-slots: $(READY) ## Run those of whole adapters for every width at 512 bits, with slots for 4 queue pairs (takes 4 to 10 minutes)
+	$(BIN)/python -m verbena.sim.model --data-width 512 --slots 4
 	VERBENA_DATA_WIDTH=512 VERBENA_SLOTS=4 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m '(every_width or few_slots) and not slow' tests/adapter
 
 test-quick: $(READY) ## Run the blocks' and the driver's unit tests, half a second of each, without the slow ones and Verilator (takes 2 minutes)

@@ -103,7 +103,8 @@ def test_arp_and_ping(host, adapter):
     assert changes == {"arp_replies": 1, "echo_replies": 5, "drop_not_roce": 7}
 
 
-def test_the_adapter_finds_the_host(host, adapter):
+def test_the_adapter_finds_the_host(host, adapter, monkeypatch):
+    monkeypatch.setattr(control, "ARP_QUIET", 10_000)
     host.asked, host.ignored = 0, 0
     assert adapter.control.resolve(HOST_IP) == HOST_MAC
     assert host.asked == 1
