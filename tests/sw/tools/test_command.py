@@ -8,8 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from verbena.sim.model import build, rnic
 from verbena.sw import cli
 from verbena.sw.tools.command import Parser, command_line, plain, port_number
+
+
+@pytest.fixture(scope="module")
+def engine():
+    """It is compiled before: what that says is none of a tool's lines."""
+    build(rnic())
 
 
 @pytest.mark.parametrize(
@@ -124,6 +131,7 @@ def test_bad_input(capsys, tmp_path, arguments, text):
 
 
 @pytest.mark.verilator
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("name", ["ib_write_bw", "ibv_rc_pingpong"])
 def test_a_peer_that_cannot_be_reached(capsys, name):
     with socket.socket() as sock:
