@@ -1,11 +1,11 @@
-"""Host memory that was used before."""
+"""Host memory that was used before, and who does not wait long for an answer that nobody gives."""
 
 import ctypes
 import os
 import random
 
 import pytest
-from verbena.sw import host_memory
+from verbena.sw import control, host_memory
 
 MOST = 1 << 20
 """Bytes that are filled: of large regions the beginning."""
@@ -23,3 +23,9 @@ def used_memory(monkeypatch, request):
         return address
 
     monkeypatch.setattr(host_memory, "_alloc", used)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Who looks for an address gives up after less quiet than there is between two swaps of `make swaps`."""
+    monkeypatch.setattr(control, "ARP_QUIET", 5_000)

@@ -8,7 +8,6 @@ from scapy.layers.inet import ICMP, IP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
 from streams import make_rng
-from verbena.sw import control
 from verbena.sw.adapter import AdapterError
 
 HOST_MAC, HOST_IP = 0x0256420000F0, 0x0A0000F0
@@ -103,8 +102,7 @@ def test_arp_and_ping(host, adapter):
     assert changes == {"arp_replies": 1, "echo_replies": 5, "drop_not_roce": 7}
 
 
-def test_the_adapter_finds_the_host(host, adapter, monkeypatch):
-    monkeypatch.setattr(control, "ARP_QUIET", 10_000)
+def test_the_adapter_finds_the_host(host, adapter, impatient):
     host.asked, host.ignored = 0, 0
     assert adapter.control.resolve(HOST_IP) == HOST_MAC
     assert host.asked == 1
@@ -150,14 +148,14 @@ def test_a_lost_answer_on_a_busy_wire(host, adapter, busy, monkeypatch):
     assert host.asked == 3
 
 
-def test_nobody_has_the_address(host, adapter, monkeypatch):
+@pytest.mark.exact
+def test_nobody_has_the_address(host, adapter, impatient):
     """A try ends early while nothing happens at all."""
-    monkeypatch.setattr(control, "ARP_QUIET", 10_000)
     start = world().cycles
     with pytest.raises(AdapterError) as caught:
         adapter.control.resolve(0x0A0000F1)
     assert caught.value.errno == errno.EHOSTUNREACH
-    assert 30_000 <= world().cycles - start < 40_000
+    assert 3 * 5_000 <= world().cycles - start < 20_000
 
 
 def test_pings_while_writes_are_under_way(host):

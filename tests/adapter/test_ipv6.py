@@ -44,7 +44,6 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 from verbena.sim.devices import world
 from verbena.sim.pair import QKEY, handle, join, start
-from verbena.sw import control
 from verbena.sw.gids import link_local
 from verbena.sw.verbs.addr import AH, GRH, AHAttr, GlobalRoute
 from verbena.sw.verbs.libibverbs_enums import ibv_qp_type, ibv_wc_flags
@@ -351,8 +350,7 @@ def test_neighbours_find_each_other(strangers):
     assert b.mr.read(2000, 0) == source[:2000]
 
 
-def test_nobody_has_the_address(strangers, monkeypatch):
-    monkeypatch.setattr(control, "ARP_QUIET", 10_000)
+def test_nobody_has_the_address(strangers, impatient):
     a, _ = strangers
     with pytest.raises(PyverbsRDMAError, match="nobody has the address fe80::1234") as caught:
         handle(a, "fe80::1234")

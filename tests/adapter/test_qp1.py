@@ -9,7 +9,6 @@ from raw_peer import IP, MAC
 from rocegram import rc_frame
 from streams import make_rng
 from verbena.sim.devices import world
-from verbena.sw import control
 from verbena.sw.cm.address_vector import AddressVector
 from verbena.sw.cm.management_qp import MAD_BYTES, QKEY, MadPort
 from verbena.sw.gids import mapped
@@ -103,7 +102,6 @@ def test_what_linux_sends(sides):
     assert frame[BTH + 20 : -4] == mad
 
 
-def test_nobody_is_there(sides, monkeypatch):
-    monkeypatch.setattr(control, "ARP_QUIET", 10_000)
+def test_nobody_is_there(sides, impatient):
     near, _ = sides
     assert not MadPort(near).send(bytes(MAD_BYTES), AddressVector(0, mapped(0x0A0000FE)))

@@ -13,7 +13,6 @@ from scapy.packet import Raw
 from verbena.hdl.abi.gids import GidType
 from verbena.sim.devices import world
 from verbena.sim.pair import join
-from verbena.sw import control
 from verbena.sw.adapter import AdapterError
 from verbena.sw.cm.ip_header import address_text
 from verbena.sw.gids import OwnGid, mapped
@@ -79,9 +78,8 @@ def test_connection(in_vlans, index):
 
 
 @pytest.mark.every_width
-def test_neighbours_are_found(in_vlans, monkeypatch):
+def test_neighbours_are_found(in_vlans, impatient):
     """By ARP and neighbour discovery in the VLAN of the address that is asked from; in another one nobody answers."""
-    monkeypatch.setattr(control, "ARP_QUIET", 10_000)
     for near, far in ((0, 1), (1, 0)):
         mine, others = (in_vlans[n].context._adapter for n in (near, far))
         for row in own_rows(far + 1).values():
