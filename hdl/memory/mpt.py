@@ -359,9 +359,10 @@ class Protection(wiring.Component):
         return m
 
     def _windows(self, m, entry, taken, rights_bad):
-        """Stage 3 of what is particular to windows; returns, in stage 4, 1 if it is bound to another QP."""
+        """Stage 3 of what is particular to windows; returns, in stage 4, 1 if it is bound to another QP. The number is
+        read with what the access's queue says, so its bits are compared here and put together there."""
         m.submodules.numbers = numbers = QpNumbers(self.qps)
-        wrong_qp = Signal()
+        of_qp, differs = Signal(), Signal.like(entry.pages_or_qpn)
         m.d.comb += [
             numbers.attribute.eq(self.attribute),
             numbers.attribute_en.eq(self.attribute_en),
@@ -369,7 +370,8 @@ class Protection(wiring.Component):
         ]
         is_window = (entry.kind == KeyKind.WINDOW) | (entry.kind == KeyKind.WINDOW_2)
         m.d.sync += [
-            wrong_qp.eq((entry.kind == KeyKind.WINDOW_2) & (entry.pages_or_qpn != numbers.qpn)),
+            of_qp.eq(entry.kind == KeyKind.WINDOW_2),
+            differs.eq(entry.pages_or_qpn ^ numbers.qpn),
             rights_bad.eq((taken.access & ~entry.access[:5]).any() | (is_window & (taken.access == 0))),
         ]
-        return wrong_qp
+        return of_qp & differs.any()

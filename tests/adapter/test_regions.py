@@ -213,6 +213,7 @@ def test_regions_that_come_and_go_cost_the_others_nothing(buffers, part):
         assert cycles < 1.01 * alone
 
 
+@pytest.mark.exact
 @pytest.mark.every_width
 @pytest.mark.parametrize("part", [8, pytest.param(4, marks=pytest.mark.slow)])
 def test_translations_go_while_packets_wait_for_them(part):

@@ -162,6 +162,18 @@ def test_windows(data_width, writes_local):
     check_static(dut, host, dict.fromkeys(CLIENTS, requests), rng, latency=lambda: 5)
 
 
+def test_each_bit_of_a_windows_queue_pair_counts():
+    rng = make_rng()
+    host = Host()
+    requests = []
+    for key, other in enumerate([0, *(1 << bit for bit in range(24))]):
+        region(host, key << 8, kind=KeyKind.WINDOW_2, qpn=host.qpns[3] ^ other, access=30)
+        requests.append(access(key << 8, (key << 8 << 24) + 8, 8, access=Access.REMOTE_READ, qp=3, fresh=1))
+    assert host.answer(TRANSMIT, requests)[1] == [AccessStatus.OK] + 24 * [AccessStatus.PD]
+    dut = shared(AccessUnit, 64, QPS, mpt_sets=16, mtt_sets=16, windows=True)
+    check_static(dut, host, dict.fromkeys(CLIENTS, requests), rng, latency=lambda: 5)
+
+
 @pytest.mark.parametrize("count", [25, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("data_width", "sets"), [(64, 4), (128, 2), (256, 8), (512, 4)])
 def test_random(data_width, sets, count, monkeypatch):
