@@ -27,5 +27,6 @@ def used_memory(monkeypatch, request):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """Who looks for an address gives up after less quiet than there is between two swaps of `make swaps`."""
-    monkeypatch.setattr(control, "ARP_QUIET", 5_000)
+    """Who looks for an address gives up after less quiet than there is between two swaps of `make swaps`, of which each
+    adapter has one in 8192 cycles."""
+    monkeypatch.setattr(control, "ARP_QUIET", 2_000)

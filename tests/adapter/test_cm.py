@@ -378,13 +378,13 @@ def test_the_scope_of_an_address_is_a_device():
 
 @pytest.mark.parametrize("sync", [True, False])
 def test_nobody_listens(sync):
+    CMID(listening(), qp_init_attr=init()).close()  # that somebody is at that address's QP1
     if sync:
         with CMID(towards(), qp_init_attr=init()) as cmid, pytest.raises(PyverbsRDMAError) as caught:
             cmid.connect()
         assert caught.value.error_code == errno.ECONNREFUSED
         assert "reason 8" in str(caught.value)
         return
-    CMID(listening(), qp_init_attr=init()).close()  # that somebody is at that address's QP1
     channel = CMEventChannel()
     with CMID(channel) as cmid:
         cmid.resolve_addr(towards())
