@@ -35,11 +35,11 @@ demo: $(READY) ## Move a file between two simulated adapters (FILE=path WIDTH=)
 examples: $(READY) ## Run the programs of examples/, and compare what they print with what they say
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/examples
 
-test: $(READY) ## Run the tests: of blocks, whole adapters at 64 bits, driver, tools (takes 8 to 25 minutes, as the machine is)
+test: $(READY) ## Run the tests: of blocks, whole adapters at 64 bits, driver, tools (takes 8 to 40 minutes, as the machine is)
 	$(BIN)/python -m verbena.sim.model
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --ignore=tests/formal --ignore=tests/tshark --ignore=tests/browser --ignore=tests/verilog -m 'not slow and not compared and not few_slots' tests
 
-test-slots: $(READY) ## Run those of whole adapters for every width at 512 bits, with slots for 4 queue pairs (takes 4 to 10 minutes)
+test-slots: $(READY) ## Run those of whole adapters for every width at 512 bits, with slots for 4 queue pairs (takes 5 to 20 minutes)
 	$(BIN)/python -m verbena.sim.model --data-width 512 --slots 4
 	VERBENA_DATA_WIDTH=512 VERBENA_SLOTS=4 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m '(every_width or few_slots) and not slow' tests/adapter
 

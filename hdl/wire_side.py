@@ -46,9 +46,9 @@ class WireSide(wiring.Component):
     tx, rx : streams of ``PacketBeat``
         Frames. ``rx.ready`` is always 1.
     i, payload : streams
-        Headers that the :class:`.transmitter.Transmitter` makes, and their payload.
+        Headers that the :class:`.transport.tx.transmitter.Transmitter` makes, and their payload.
     o, o_payload : streams
-        Headers of what was received, with which own GID they are for if there are any, and their payload.
+        Headers of what was received, and their payload. With ``config.ipv6`` a header says which own GID it is for.
     enable, stop, cut, closed : 1
         ARP and ICMP answer; of both gates, see :mod:`.stream.frame_gate`; of that of transmission.
     mac, ip : 48, 32

@@ -28,5 +28,7 @@ def used_memory(monkeypatch, request):
 @pytest.fixture
 def impatient(monkeypatch):
     """Who looks for an address gives up after less quiet than there is between two swaps of `make swaps`, of which each
-    adapter has one in 8192 cycles."""
-    monkeypatch.setattr(control, "ARP_QUIET", 2_000)
+    adapter has one in 8192 cycles. Returns these cycles."""
+    quiet = 2_000
+    monkeypatch.setattr(control, "ARP_QUIET", quiet)
+    return quiet

@@ -11,7 +11,7 @@ PROGRAMS = Path(__file__).with_name("programs")
 SAID = ["send", "send_imm", "send_inline", "write", "write_imm", "read", "atomics", "aborted"]
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_extended_verbs_and_events(times):
     result = subprocess.run(
         [sys.executable, "-m", "verbena.sw.cli", "run", PROGRAMS / "extended_verbs.py", str(times)],

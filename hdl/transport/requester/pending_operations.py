@@ -42,6 +42,7 @@ class PendingOperations(wiring.Component):
     told : 1
         The last message that was said has been taken. Not looked at together with ``begin``.
     operated : stream of ``KeyResult``
+        A result comes 2 cycles after its ``begin`` at the earliest.
     full : 1
         No further one may begin.
     busy, qp : arrays of ``count``, of 1 and 12
