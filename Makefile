@@ -39,14 +39,14 @@ test: $(READY) ## Run the tests: of blocks, whole adapters at 64 bits, driver, t
 	$(BIN)/python -m verbena.sim.model
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --ignore=tests/formal --ignore=tests/tshark --ignore=tests/browser --ignore=tests/verilog -m 'not slow and not compared and not few_slots' tests
 
-test-slots: $(READY) ## Run those of whole adapters for every width at 512 bits, with slots for 4 queue pairs (takes 5 to 20 minutes)
+test-slots: $(READY) ## Run those of whole adapters for every width at 512 bits, with slots for 4 queue pairs (EVERY=4 for a quarter of each file; takes 5 to 20 minutes)
 	$(BIN)/python -m verbena.sim.model --data-width 512 --slots 4
-	VERBENA_DATA_WIDTH=512 VERBENA_SLOTS=4 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m '(every_width or few_slots) and not slow' tests/adapter
+	VERBENA_DATA_WIDTH=512 VERBENA_SLOTS=4 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m '(every_width or few_slots) and not slow' $(if $(EVERY),--one-in $(EVERY)) tests/adapter
 
 test-quick: $(READY) ## Run the blocks' and the driver's unit tests, half a second of each, without the slow ones and Verilator (takes 2 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=tests $(BIN)/python -m pytest -q -n 2 --dist worksteal -p quick -m 'not verilator' tests/hdl tests/sw tests/sim
 
-test-slow: $(READY) ## Run the tests that make test leaves out: more cases, boards, other speeds (EVERY=4 for a quarter of many cases; takes 25 to 50 minutes)
+test-slow: $(READY) ## Run the tests that make test leaves out: more cases, boards, other speeds (EVERY=4 for a quarter; takes 25 to 50 minutes)
 	$(BIN)/python -m verbena.boards.sim --compile
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -m 'slow or few_slots' $(if $(EVERY),--one-in $(EVERY)) --ignore=tests/verilog --ignore=tests/browser tests
 

@@ -67,8 +67,8 @@ def pytest_addoption(parser):
         type=int,
         default=1,
         metavar="N",
-        help="of a test's slow cases one in N (%(default)s), of those that resemble others one in N of all; of proofs "
-        "one in N; and at other widths than 64 bits one in N of a file's tests, of those for every width and of others",
+        help="of slow cases that resemble others one in N (%(default)s), and of other slow tests; of proofs one in N; "
+        "and at other widths than 64 bits one in N of a file's tests, of those for every width and of others",
     )
     parser.addoption("--waves", metavar="FOLDER", help="leave there the waves of each block's test, and a view of them")
 
@@ -91,9 +91,8 @@ def spread(count, of):
 
 def pytest_collection_modifyitems(config, items):
     """Where ``tests/samples.txt`` says how many of a function's cases show what there is, the others are slow. Of those
-    ``--one-in`` takes some: of all those that are like cases that are not slow, of a function all of whose cases are
-    slow some of these, and of all proofs. At other widths it takes some of a file's tests, of those for every width and
-    of the others."""
+    ``--one-in`` takes some: of all those that are like cases that are not slow, of all others, and of all proofs. At
+    other widths it takes some of a file's tests, of those for every width and of the others."""
     from case_width import ends
 
     # Last are files that take seconds each, so that all workers are busy to the end.
@@ -121,12 +120,11 @@ def pytest_collection_modifyitems(config, items):
         short = {item.nodeid.partition("[")[0] for item in items if not item.get_closest_marker("slow")}
         alike.update(item for item in items if item.nodeid.partition("[")[0] in short)
         for item in items:
-            function = item.nodeid.partition("[")[0]
             if item.path.is_relative_to(HERE / "formal"):
                 pools.setdefault("proofs", []).append(item)
             elif item.get_closest_marker("slow"):
-                pools.setdefault("alike" if item in alike else function, []).append(item)
-            elif not usual:
+                pools.setdefault("alike" if item in alike else "others", []).append(item)
+            elif not usual or item.get_closest_marker("few_slots"):
                 pools.setdefault((item.path, bool(item.get_closest_marker("every_width"))), []).append(item)
         left = {item for cases in pools.values() for place, item in enumerate(cases) if place % one_in}
         config.hook.pytest_deselected(items=list(left))

@@ -138,7 +138,7 @@ def test_the_engine_is_the_same_in_each_process():
     assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize("qps", [64, 16384])
+@pytest.mark.parametrize("qps", [pytest.param(64, marks=pytest.mark.slow), 16384])
 def test_the_completion_writer_hears_of_each_mark(qps):
     """With a table of queue pairs or without: RESET waits for what it marks."""
     text = to_rtlil(Rnic(Config(qps=qps)), "rnic")

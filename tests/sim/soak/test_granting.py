@@ -46,7 +46,7 @@ def traffic(granting, grants):
     assert counts["used"] > grants
 
 
-@pytest.mark.parametrize("grants", [60, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("grants", [30, pytest.param(2000, marks=pytest.mark.slow)])
 def test_a_bad_wire(granting, grants):
     """All kinds are granted, used, taken away from both sides, and refused then."""
     traffic(granting, grants)

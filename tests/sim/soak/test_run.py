@@ -6,7 +6,8 @@ from verbena.sim.soak.pace import longest_for, timeout_for
 from verbena.sim.soak.run import Soak
 
 
-@pytest.mark.parametrize("operations", [80, pytest.param(160, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("operations", [80, 160])
 def test_everything_at_once(operations):
     soak = Soak(7, 0.05, pairs=5, adapters=3, unrest=0.5)  # messages are shorter where more is lost
     with soak.world:

@@ -32,7 +32,7 @@ def end(sharing):
 def test_a_bad_wire(sharing):
     """Queue pairs end in all ways, and all that is left arrives."""
     sharing.hosts[0].world.set_faults(Faults(lose=0.02, duplicate=0.02, reorder=0.02, corrupt=0.02))
-    while sharing.counts["sent"] < 300 or 0 in (sharing.counts["ends"], sharing.counts["limits"]):
+    while sharing.counts["sent"] < 150 or 0 in (sharing.counts["ends"], sharing.counts["limits"]):
         run(sharing, 1)
     end(sharing)
     assert 0 < sharing.counts["arrived"] < sharing.counts["sent"]
