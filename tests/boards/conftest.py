@@ -1,4 +1,4 @@
-"""Makes this folder's helpers importable, and those of the Ethernet blocks' tests."""
+"""Makes this folder's helpers importable."""
 
 import sys
 from pathlib import Path
@@ -8,9 +8,8 @@ from verbena.boards import sim
 from verbena.sw import port
 
 HERE = Path(__file__).parent
-for folder in (HERE, HERE.parent / "hdl" / "ethernet"):
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
+if str(HERE) not in sys.path:
+    sys.path.append(str(HERE))
 
 
 @pytest.fixture(scope="module")

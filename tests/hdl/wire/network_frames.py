@@ -4,7 +4,8 @@ import ipaddress
 import struct
 import zlib
 
-from roce_frames import ADDRESS, MAC, frame_of
+from ether_frames import IP_ADDRESS, MAC
+from roce_frames import frame_of
 from scapy.contrib.roce import BTH, GRH
 from scapy.layers.inet import UDP
 from scapy.layers.inet6 import IPv6
@@ -30,10 +31,10 @@ __all__ = [
 MAPPED = 0xFFFF << 32
 PEER = int(ipaddress.IPv6Address("fe80::5054:ff:fe12:3456"))
 TABLE = {
-    0: (MAPPED | ADDRESS, GidType.ROCE_V2_IPV4),
+    0: (MAPPED | IP_ADDRESS, GidType.ROCE_V2_IPV4),
     1: (int(ipaddress.IPv6Address("fe80::200:ff:fe00:1")), GidType.ROCE_V2_IPV6),
     2: (int(ipaddress.IPv6Address("fe80::200:ff:fe00:1")), GidType.ROCE_V1),
-    4: (MAPPED | ADDRESS, GidType.ROCE_V1),
+    4: (MAPPED | IP_ADDRESS, GidType.ROCE_V1),
     5: (int(ipaddress.IPv6Address("fd00::1")), GidType.ROCE_V2_IPV6),
     6: (MAPPED | 0xC0A80001, GidType.ROCE_V2_IPV4),
     9: (int(ipaddress.IPv6Address("fd00:100::1")), GidType.ROCE_V2_IPV6),

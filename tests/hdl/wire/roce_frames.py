@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from ether_frames import ip_text, mac_text
 from scapy.contrib.roce import AETH, BTH
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
@@ -13,69 +14,15 @@ from verbena.hdl.wire.packet_header import TransportHeader
 
 __all__ = [
     "CAPTURES",
-    "address",
-    "beats",
     "captured_frames",
     "carried",
     "frame_of",
-    "frames_of",
-    "number",
     "random_header",
+    "random_path",
     "transport_of",
 ]
 
 CAPTURES = Path(__file__).parents[2] / "captures"
-
-MAC, PEER_MAC = 0x02_00_00_00_00_01, 0x02_00_00_A5_5A_FE
-ADDRESS, PEER_ADDRESS = 0x0A_00_00_01, 0xC0_A8_FE_63
-
-
-def number(text):
-    """MAC or IPv4 address in text form to a number."""
-    if ":" in text:
-        return int(text.replace(":", ""), 16)
-    return int.from_bytes(bytes(map(int, text.split("."))), "big")
-
-
-def address(value, size):
-    """Number to MAC (``size`` 6) or IPv4 address (4) in text form."""
-    parts = value.to_bytes(size, "big")
-    return ":".join(f"{part:02x}" for part in parts) if size == 6 else ".".join(map(str, parts))
-
-
-def beats(packet, width, *, error=False, rng=None):
-    """``PacketBeat`` dictionaries of ``packet`` (bytes); bytes behind the end are random if ``rng`` is given."""
-    size = width // 8
-    result = []
-    for start in range(0, max(1, len(packet)), size):
-        part = packet[start : start + size]
-        last = start + size >= len(packet)
-        filler = rng.randbytes(size - len(part)) if rng else bytes(size - len(part))
-        result.append(
-            {
-                "data": int.from_bytes(part + filler, "little"),
-                "count": len(part),
-                "first": start == 0,
-                "last": last,
-                "error": error and last,
-            }
-        )
-    return result
-
-
-def frames_of(items, width):
-    """The other way: list of (bytes, error) from ``PacketBeat`` items, which must be well-formed."""
-    frames, now = [], None
-    for item in items:
-        assert item.first == (now is None)
-        now = now or b""
-        assert item.count == width // 8 or item.last, item
-        now += item.data.to_bytes(width // 8, "little")[: item.count]
-        if item.last:
-            frames.append((now, item.error))
-            now = None
-    assert now is None, "the last frame has no end"
-    return frames
 
 
 def random_header(rng, code, length):
@@ -154,10 +101,10 @@ def frame_of(header, payload, *, source_mac, source_ip, destination_mac, destina
         else:
             extended += header["immediate"].to_bytes(4, "little")
     return bytes(
-        Ether(dst=address(destination_mac, 6), src=address(source_mac, 6))
+        Ether(dst=mac_text(destination_mac), src=mac_text(source_mac))
         / IP(
-            src=address(source_ip, 4),
-            dst=address(destination_ip, 4),
+            src=ip_text(source_ip),
+            dst=ip_text(destination_ip),
             **{
                 "id": 0,
                 "flags": "DF",

@@ -1,20 +1,10 @@
 """The depacketizer against scapy, captured frames and damaged ones."""
 
 import pytest
+from ether_frames import IP_ADDRESS, MAC, PEER_IP, PEER_MAC, beats, frames_of, number
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from roce_frames import (
-    ADDRESS,
-    MAC,
-    PEER_ADDRESS,
-    PEER_MAC,
-    beats,
-    captured_frames,
-    frame_of,
-    frames_of,
-    number,
-    random_header,
-)
+from roce_frames import captured_frames, frame_of, random_header
 from scapy.contrib.roce import BTH
 from scapy.layers.inet import IP
 from scapy.layers.l2 import Ether
@@ -44,9 +34,9 @@ def make(rng, code=WRITE_ONLY, length=8, **fields):
         header,
         payload,
         source_mac=PEER_MAC,
-        source_ip=PEER_ADDRESS,
+        source_ip=PEER_IP,
         destination_mac=MAC,
-        destination_ip=ADDRESS,
+        destination_ip=IP_ADDRESS,
         **fields,
     )
     if code == ATOMIC_ACK:
@@ -78,7 +68,17 @@ class Result:
 
 
 def run(
-    frames, rng, *, width=64, stall_in=0.0, stall_out=0.0, opcodes=SUPPORTED, mac=MAC, ip=ADDRESS, damaged=(), **kwargs
+    frames,
+    rng,
+    *,
+    width=64,
+    stall_in=0.0,
+    stall_out=0.0,
+    opcodes=SUPPORTED,
+    mac=MAC,
+    ip=IP_ADDRESS,
+    damaged=(),
+    **kwargs,
 ):
     """Sends ``frames``; ``damaged``: indices that end in ``error``. ``Result`` of what came out."""
     dut = shared(Depacketizer, width, opcodes=opcodes, **kwargs)
@@ -151,7 +151,7 @@ def check(result, expected):
     assert result.payloads == [payload for _, payload in expected if payload]
     assert len(result.headers) == len(expected)
     for got, (header, _) in zip(result.headers, expected):
-        assert got.source_ip == PEER_ADDRESS
+        assert got.source_ip == PEER_IP
         names = {name for extended in OPCODES[header["opcode"]].headers for name in HEADERS[extended].fields}
         names |= {"opcode", "solicited", "ack_request", "becn", "pkey", "dest_qpn", "psn", "length"}
         names -= {"original"}  # it is the payload
@@ -432,7 +432,7 @@ def blocked(packets, rng, port, width=64, **kwargs):
 
     async def sender(ctx):
         ctx.set(dut.mac, MAC)
-        ctx.set(dut.ip, ADDRESS)
+        ctx.set(dut.ip, IP_ADDRESS)
         await send_all(ctx, dut.i, flow)
         for _ in range(10):
             await ctx.tick()

@@ -1,9 +1,9 @@
 """Ethernet headers put on and taken off."""
 
 import pytest
+from ether_frames import MAC, PEER_MAC, beats, frames_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from roce_frames import MAC, PEER_MAC, beats, frames_of
 from streams import make_rng, pause, send_all, simulate
 from verbena.hdl.wire.ethernet_header import EthernetInsert, EthernetStrip
 from verbena.hdl.wire.headers import HEADERS

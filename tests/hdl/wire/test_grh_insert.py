@@ -1,7 +1,7 @@
 """Headers in front of datagrams."""
 
 import pytest
-from roce_frames import beats, frames_of
+from ether_frames import beats, frames_of
 from streams import collect, make_rng, send_all, simulate
 from verbena.hdl.wire.grh_insert import GrhInsert
 from verbena.hdl.wire.opcodes import opcode

@@ -1,9 +1,10 @@
 """The header tables against scapy and captured frames."""
 
 import pytest
+from ether_frames import ip_text, mac_text, number
 from hypothesis import given
 from hypothesis import strategies as st
-from roce_frames import CAPTURES, address, number
+from roce_frames import CAPTURES
 from scapy.contrib.roce import AETH, BTH
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
@@ -49,7 +50,7 @@ def test_against_scapy(data):
 
     source, destination = bits(48), bits(48)
     assert HEADERS["ethernet"].pack(destination=destination, source=source, ethertype=0x800) == bytes(
-        Ether(dst=address(destination, 6), src=address(source, 6), type=0x800)
+        Ether(dst=mac_text(destination), src=mac_text(source), type=0x800)
     )
     source, destination, tos, length, ttl, checksum = bits(32), bits(32), bits(8), bits(16), bits(8), bits(16)
     assert HEADERS["ipv4"].pack(
@@ -72,8 +73,8 @@ def test_against_scapy(data):
             ttl=ttl,
             proto=17,
             chksum=checksum,
-            src=address(source, 4),
-            dst=address(destination, 4),
+            src=ip_text(source),
+            dst=ip_text(destination),
         )
     )
     port = bits(16)

@@ -3,8 +3,8 @@
 from itertools import pairwise
 
 import pytest
+from ether_frames import beats, frames_of
 from network_frames import MAPPED, member_words
-from roce_frames import beats, frames_of
 from streams import collect, make_rng, send_all, simulate
 from verbena.hdl.wire.multicast import MulticastReplicator
 from verbena.hdl.wire.opcodes import opcode

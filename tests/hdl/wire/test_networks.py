@@ -3,20 +3,10 @@
 import struct
 
 import pytest
+from ether_frames import MAC, PEER_MAC, beats, frames_of, number
 from framing import Framing
 from network_frames import MAPPED, PEER, TABLE, TAGS, frame6_of, frame_over, gid_words, icrc1, is_mapped
-from roce_frames import (
-    CAPTURES,
-    MAC,
-    PEER_MAC,
-    beats,
-    carried,
-    frames_of,
-    number,
-    random_header,
-    random_path,
-    transport_of,
-)
+from roce_frames import CAPTURES, carried, random_header, random_path, transport_of
 from scapy.contrib.roce import BTH, GRH
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Dot1Q, Ether

@@ -4,22 +4,11 @@ import itertools
 
 import pytest
 from amaranth.back import rtlil
+from ether_frames import IP_ADDRESS, MAC, beats, frames_of, number
 from framing import Framing
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from roce_frames import (
-    ADDRESS,
-    MAC,
-    beats,
-    captured_frames,
-    carried,
-    frame_of,
-    frames_of,
-    number,
-    random_header,
-    random_path,
-    transport_of,
-)
+from roce_frames import captured_frames, carried, frame_of, random_header, random_path, transport_of
 from scapy.contrib.roce import BTH
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
@@ -38,14 +27,14 @@ def expected_frame(header, path, payload):
         header,
         payload,
         source_mac=MAC,
-        source_ip=ADDRESS,
+        source_ip=IP_ADDRESS,
         destination_mac=path["mac"],
         destination_ip=path["ip"],
         **{name: path[name] for name in ("source_port", "traffic_class", "hop_limit")},
     )
 
 
-def run(width, packets, rng, *, stall=0.3, errors=(), short=(), gap=0, mac=MAC, ip=ADDRESS):
+def run(width, packets, rng, *, stall=0.3, errors=(), short=(), gap=0, mac=MAC, ip=IP_ADDRESS):
     """Sends ``packets`` of (header, path, payload); returns frames and the cycle at which each beat was taken.
 
     ``errors``: indices whose payload ends in error; ``short``: of these, those whose payload is an empty beat.

@@ -6,7 +6,8 @@ import pytest
 from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
-from roce_frames import ADDRESS, MAC, PEER_ADDRESS, PEER_MAC, address, beats, frame_of, frames_of, random_header
+from ether_frames import IP_ADDRESS, MAC, PEER_IP, PEER_MAC, beats, frames_of, ip_text, mac_text
+from roce_frames import frame_of, random_header
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import ICMPv6EchoRequest, IPv6
 from scapy.layers.l2 import ARP, Dot1Q, Ether
@@ -55,7 +56,7 @@ class Receiver(wiring.Component):
         wiring.connect(m, raw.payload, wiring.flipped(self.payload))
         m.d.comb += [
             *(block.mac.eq(MAC) for block in (inner, raw)),
-            inner.ip.eq(ADDRESS),
+            inner.ip.eq(IP_ADDRESS),
             inner.header.ready.eq(1),
             inner.payload.ready.eq(1),
             raw.filter.qpn.eq(self.qpn),
@@ -115,27 +116,27 @@ def run(width, frames, rng, *, networks=NETWORKS, qpn=QPN, promiscuous=0, damage
 def roce(rng, length=40, **fields):
     payload = rng.randbytes(length)
     header = random_header(rng, SEND_ONLY, length)
-    ends = {"source_mac": PEER_MAC, "source_ip": PEER_ADDRESS, "destination_mac": MAC, "destination_ip": ADDRESS}
+    ends = {"source_mac": PEER_MAC, "source_ip": PEER_IP, "destination_mac": MAC, "destination_ip": IP_ADDRESS}
     return frame_of(header, payload, **ends | fields)
 
 
 @cache
 def foreign(to=MAC):
     """Frames that are not RoCE, as scapy builds them."""
-    ether = Ether(dst=address(to, 6), src=address(PEER_MAC, 6))
-    ip = IP(dst=address(ADDRESS, 4), src=address(PEER_ADDRESS, 4))
+    ether = Ether(dst=mac_text(to), src=mac_text(PEER_MAC))
+    ip = IP(dst=ip_text(IP_ADDRESS), src=ip_text(PEER_IP))
     packets = [
-        ether / ARP(pdst=address(ADDRESS, 4)),
+        ether / ARP(pdst=ip_text(IP_ADDRESS)),
         ether / ip / ICMP() / b"ping",
         ether / ip / UDP(dport=53) / b"name",
         ether / ip / UDP(dport=53) / bytes(1460),
         ether / ip / TCP(dport=80) / b"get",
         ether / IPv6() / ICMPv6EchoRequest(),
         ether / Dot1Q(vlan=5) / ip / UDP(dport=53) / b"tagged",
-        ether / IP(dst=address(ADDRESS, 4), options=[b"\x07\x07\x04\0\0\0\0"]) / TCP() / b"options",
+        ether / IP(dst=ip_text(IP_ADDRESS), options=[b"\x07\x07\x04\0\0\0\0"]) / TCP() / b"options",
         Ether(dst=ether.dst, src=ether.src, type=0x88B5) / bytes(range(46)),
-        ether / IP(dst=address(ADDRESS, 4), chksum=0x1234, proto=6) / bytes(30),  # a broken header
-        ether / IP(dst=address(ADDRESS, 4), version=7, len=3, proto=99) / bytes(30),
+        ether / IP(dst=ip_text(IP_ADDRESS), chksum=0x1234, proto=6) / bytes(30),  # a broken header
+        ether / IP(dst=ip_text(IP_ADDRESS), version=7, len=3, proto=99) / bytes(30),
     ]
     return [bytes(each).ljust(60, b"\0") for each in packets]
 

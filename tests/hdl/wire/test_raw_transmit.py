@@ -1,7 +1,7 @@
 """Raw frames among packets, on their way to the wire."""
 
 import pytest
-from roce_frames import beats, frames_of
+from ether_frames import beats, frames_of
 from streams import collect, make_rng, send_all, simulate
 from verbena.hdl.wire.opcodes import RAW_SEND, opcode
 from verbena.hdl.wire.raw_transmit import FRAMES, LEAST_FRAME, RawTransmit

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from roce_frames import beats, frames_of
+from ether_frames import beats, frames_of
 from streams import collect, make_rng, send_all, simulate
 from verbena.hdl.wire.opcodes import RAW_SEND, opcode
 from verbena.hdl.wire.receive_merge import ReceiveMerge

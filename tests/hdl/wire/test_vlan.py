@@ -1,7 +1,7 @@
 """Tags put into frames and taken off, against scapy."""
 
 import pytest
-from roce_frames import MAC, PEER_MAC, address, beats, frames_of
+from ether_frames import MAC, PEER_MAC, beats, frames_of, mac_text
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Raw
 from streams import make_rng, pause, receive_all, send_all, simulate
@@ -12,7 +12,7 @@ WIDTHS = [64, 128, 256, 512]
 
 def frame(payload, tag=None, kind=0x0800):
     """With ``tag``, (VLAN, priority)."""
-    head = Ether(dst=address(MAC, 6), src=address(PEER_MAC, 6))
+    head = Ether(dst=mac_text(MAC), src=mac_text(PEER_MAC))
     if tag is None:
         head.type = kind
         return bytes(head / Raw(payload))

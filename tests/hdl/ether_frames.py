@@ -1,6 +1,6 @@
-"""Beats and frames for the tests of this folder."""
+"""Beats, frames and addresses for the tests of what is between packets and the wire."""
 
-__all__ = ["IP_ADDRESS", "MAC", "PEER_IP", "PEER_MAC", "beats", "frames_of", "ip_text", "mac_text", "padded"]
+__all__ = ["IP_ADDRESS", "MAC", "PEER_IP", "PEER_MAC", "beats", "frames_of", "ip_text", "mac_text", "number", "padded"]
 
 MAC, PEER_MAC = 0x02_00_00_00_00_01, 0x02_00_00_A5_5A_FE
 IP_ADDRESS, PEER_IP = 0x0A_00_00_01, 0xC0_A8_FE_63
@@ -12,6 +12,13 @@ def mac_text(value):
 
 def ip_text(value):
     return ".".join(map(str, value.to_bytes(4, "big")))
+
+
+def number(text):
+    """MAC or IPv4 address in text form to a number."""
+    if ":" in text:
+        return int(text.replace(":", ""), 16)
+    return int.from_bytes(bytes(map(int, text.split("."))), "big")
 
 
 def padded(frame, size=60):
