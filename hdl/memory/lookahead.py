@@ -90,6 +90,21 @@ class Lookahead(wiring.Component):
             | {"row": Out(row), "tail": Out(row)}
         )
 
+    def hear(self, m, cache, client):
+        """Connects what a :class:`.cache.Cache` says to this client."""
+        over, answered = cache.over, cache.answered
+        m.d.comb += [
+            self.over.eq(over.valid & (over.client == client)),
+            self.over_demand.eq(over.demand),
+            self.found.eq(over.found),
+            self.reads.eq(over.reads),
+            self.again.eq(over.again),
+            self.answered.eq(answered.valid & (answered.client == client)),
+            self.answered_demand.eq(answered.demand),
+            self.answered_absent.eq(answered.absent),
+            self.forget.eq(cache.forget),
+        ]
+
     def elaborate(self, platform):
         m = Module()
         part_bits = self.parts - 1

@@ -241,16 +241,8 @@ class Protection(wiring.Component):
             m.d.comb += [
                 queue.free.eq(self.room[client]),
                 queue.start.eq(start & (turn == client)),
-                queue.over.eq(cache.over.valid & (cache.over.client == client)),
-                queue.over_demand.eq(cache.over.demand),
-                queue.found.eq(cache.over.found),
-                queue.reads.eq(cache.over.reads),
-                queue.again.eq(cache.over.again),
-                queue.answered.eq(cache.answered.valid & (cache.answered.client == client)),
-                queue.answered_demand.eq(cache.answered.demand),
-                queue.answered_absent.eq(cache.answered.absent),
-                queue.forget.eq(cache.forget),
             ]
+            queue.hear(m, cache, client)
 
         # Stage 1: the rest of the key. What needs no entry must not be read from memory.
         beyond = Signal(KEY_INDEX_BITS)  # bits of an index that must be 0

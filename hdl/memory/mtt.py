@@ -151,16 +151,8 @@ class Translation(wiring.Component):
             m.submodules[f"queue{client}"] = queue
             m.d.comb += [
                 queue.put.eq(self.i.valid & (i.client == client)),
-                queue.over.eq(cache.over.valid & (cache.over.client == client)),
-                queue.over_demand.eq(cache.over.demand),
-                queue.found.eq(cache.over.found),
-                queue.reads.eq(cache.over.reads),
-                queue.again.eq(cache.over.again),
-                queue.answered.eq(cache.answered.valid & (cache.answered.client == client)),
-                queue.answered_demand.eq(cache.answered.demand),
-                queue.answered_absent.eq(cache.answered.absent),
-                queue.forget.eq(cache.forget),
             ]
+            queue.hear(m, cache, client)
 
         m.submodules.poisoned = poisoned = memory.Memory(shape=1, depth=2 * self.qps, init=[])
         poison_put, poison_get = poisoned.write_port(), poisoned.read_port()

@@ -1,9 +1,7 @@
 """A device of its own for each test, without an engine."""
 
 import pytest
-from fake_device import FakeDevice, Memory
-from verbena.sw import port
-from verbena.sw.verbs import base
+from fake_device import FakeDevice, Memory, provided
 from verbena.sw.verbs.cq import CQ
 from verbena.sw.verbs.device import Context
 from verbena.sw.verbs.libibverbs_enums import ibv_qp_type
@@ -23,12 +21,8 @@ def memory_comes_back():
 @pytest.fixture(params=[False, True], ids=["slots", "table"])
 def device(request):
     """A fake device that the driver finds as ``fake0``: with slots for all QPs, and with a table of them."""
-    fake = FakeDevice(table=request.param)
-    port.provide(fake.name, lambda: fake)
-    yield fake
-    base.bury()
-    del port._openers[fake.name]
-    port._open.pop(fake.name, None)
+    with provided(FakeDevice(table=request.param)) as fake:
+        yield fake
 
 
 @pytest.fixture

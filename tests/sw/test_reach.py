@@ -4,8 +4,8 @@ import errno
 from types import SimpleNamespace
 
 import pytest
-from fake_device import FakeDevice
-from verbena.sw import host_memory, port
+from fake_device import FakeDevice, provided
+from verbena.sw import host_memory
 from verbena.sw.adapter import Adapter, AdapterError
 from verbena.sw.reach import Reach
 from verbena.sw.verbs.cq import CQ
@@ -53,10 +53,8 @@ class Memory:
 def device():
     fake = FakeDevice(reach=BITS)
     fake.memory = Memory()
-    port.provide(fake.name, lambda: fake)
-    yield fake
-    del port._openers[fake.name]
-    port._open.pop(fake.name, None)
+    with provided(fake):
+        yield fake
 
 
 def refused(code, function, *args):

@@ -3,23 +3,13 @@
 import errno
 
 import pytest
-from sides import FAR, FAR6, NEAR, THIRD, Listener, Side, Wire, rep, req
+from sides import FAR, FAR6, NEAR, THIRD, Listener, Side, rep, req
 from verbena.sw.cm.address_vector import AddressVector
 from verbena.sw.cm.connection import State, WrongState
 from verbena.sw.cm.messages import Drep, Dreq, Mra, Rej, Rep, Req, Rtu
 from verbena.sw.cm.reasons import RejReason
 
 S = State
-
-
-@pytest.fixture
-def wire():
-    return Wire()
-
-
-@pytest.fixture
-def sides(wire):
-    return Side(wire, "near", NEAR), Side(wire, "far", FAR)
 
 
 @pytest.fixture

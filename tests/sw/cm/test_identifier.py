@@ -3,7 +3,7 @@
 import errno
 
 import pytest
-from sides import FAR, FAR6, NEAR, NEAR6, THIRD, Side, Wire
+from sides import FAR, FAR6, NEAR, NEAR6, THIRD
 from verbena.sw.cm.connection import WrongState
 from verbena.sw.cm.identifier import ANY, ANY_IPV4, EPHEMERAL, MAX_BACKLOG, Identifier
 from verbena.sw.cm.ip_header import PORT_SPACE_TCP, PORT_SPACE_UDP
@@ -15,16 +15,6 @@ from verbena.sw.gids import mapped
 
 MTU = 3
 PORT = 7471
-
-
-@pytest.fixture
-def wire():
-    return Wire()
-
-
-@pytest.fixture
-def sides(wire):
-    return Side(wire, "near", NEAR), Side(wire, "far", FAR)
 
 
 class Owner:

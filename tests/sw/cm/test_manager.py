@@ -2,8 +2,7 @@
 
 import threading
 
-import pytest
-from sides import FAR, NEAR, TCP, THIRD, UDP, Listener, Side, Wire, rep, req
+from sides import FAR, NEAR, TCP, THIRD, UDP, Listener, Side, rep, req
 from streams import make_rng
 from verbena.sw.cm.address_vector import AddressVector
 from verbena.sw.cm.connection import Connection, State, WrongState
@@ -11,11 +10,6 @@ from verbena.sw.cm.messages import MESSAGES, Drep, Rej, Rep, Req, SidrRep, SidrR
 from verbena.sw.cm.sidr import Question
 
 MADS = 3000
-
-
-@pytest.fixture
-def wire():
-    return Wire()
 
 
 def any_message(rng, known):

@@ -1,18 +1,13 @@
 """When membership in a group is reported."""
 
 import pytest
-from sides import NEAR, NEAR6, Side, Wire
+from sides import NEAR, NEAR6, Side
 from verbena.hdl.abi.gids import GidType
 from verbena.sw.cm.address_vector import AddressVector
 from verbena.sw.cm.membership_report import ROUTERS, ROUTERS6, report
 from verbena.sw.gids import OwnGid, mapped
 
 GROUP, GROUP6 = mapped(0xEF010203), 0xFF0E << 112 | 5
-
-
-@pytest.fixture
-def wire():
-    return Wire()
 
 
 @pytest.fixture

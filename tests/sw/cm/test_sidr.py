@@ -3,23 +3,13 @@
 import errno
 
 import pytest
-from sides import FAR, FAR6, NEAR, NEAR6, THIRD, UDP, Listener, Side, Wire
+from sides import FAR, FAR6, NEAR, NEAR6, THIRD, UDP, Listener, Side
 from verbena.sw.cm.connection import WrongState
 from verbena.sw.cm.ip_header import IpAddresses
 from verbena.sw.cm.messages import SidrRep, SidrReq
 from verbena.sw.cm.reasons import SidrStatus
 
 HEADER = IpAddresses(NEAR, 5000, FAR).pack()
-
-
-@pytest.fixture
-def wire():
-    return Wire()
-
-
-@pytest.fixture
-def sides(wire):
-    return Side(wire, "near", NEAR), Side(wire, "far", FAR)
 
 
 @pytest.fixture

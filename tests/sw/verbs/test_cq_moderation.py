@@ -3,9 +3,7 @@
 import errno
 
 import pytest
-from fake_device import CREATE_CQ, EQ_CONSUMER, EVENT_QUEUES, MODERATE_CQ, MODIFY_CQ, FakeDevice
-from verbena.sw import port
-from verbena.sw.verbs import base
+from fake_device import CREATE_CQ, EQ_CONSUMER, EVENT_QUEUES, MODERATE_CQ, MODIFY_CQ, FakeDevice, provided
 from verbena.sw.verbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx, ModerateCq, ModifyCqAttr
 from verbena.sw.verbs.cq_moderation import interval_of, period_of
 from verbena.sw.verbs.device import Context
@@ -19,12 +17,8 @@ QUEUE = 32
 @pytest.fixture
 def able():
     """A device that can, with four event queues."""
-    fake = FakeDevice(log_event_queues=2, moderates=True)
-    port.provide(fake.name, lambda: fake)
-    yield fake
-    base.bury()
-    del port._openers[fake.name]
-    port._open.pop(fake.name, None)
+    with provided(FakeDevice(log_event_queues=2, moderates=True)) as fake:
+        yield fake
 
 
 @pytest.fixture

@@ -3,9 +3,7 @@
 import errno
 
 import pytest
-from fake_device import FakeDevice
-from verbena.sw import port
-from verbena.sw.verbs import base
+from fake_device import FakeDevice, provided
 from verbena.sw.verbs.cq import CQ
 from verbena.sw.verbs.device import Context
 from verbena.sw.verbs.flow import Flow, FlowAttr
@@ -20,12 +18,8 @@ ALL, SNIFFER = ibv_flow_attr_type.IBV_FLOW_ATTR_ALL_DEFAULT, ibv_flow_attr_type.
 
 @pytest.fixture
 def device():
-    fake = FakeDevice(raw=True)
-    port.provide(fake.name, lambda: fake)
-    yield fake
-    base.bury()
-    del port._openers[fake.name]
-    port._open.pop(fake.name, None)
+    with provided(FakeDevice(raw=True)) as fake:
+        yield fake
 
 
 def queue(context, kind=ibv_qp_type.IBV_QPT_RAW_PACKET, **more):
@@ -81,13 +75,8 @@ def test_a_queue_with_attributes_begins_in_rts(device):
 
 
 def test_a_device_without_raw_packets():
-    fake = FakeDevice("fake1")
-    port.provide(fake.name, lambda: fake)
-    with Context(name=fake.name) as context:
+    with provided(FakeDevice("fake1")) as fake, Context(name=fake.name) as context:
         with pytest.raises(PyverbsRDMAError) as caught:
             queue(context)
         assert caught.value.error_code == errno.EOPNOTSUPP
         refused(errno.EOPNOTSUPP, Flow, queue(context, ibv_qp_type.IBV_QPT_RC), FlowAttr(flow_type=ALL))
-    base.bury()
-    del port._openers[fake.name]
-    port._open.pop(fake.name, None)
