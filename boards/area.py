@@ -1,14 +1,16 @@
 """What the engine costs on an ECP5: ``python -m verbena.boards.area``.
 
-Runs yosys ``synth_ecp5`` twice, in one piece for the totals and block by block for the breakdown, and nextpnr for the
-clock; the deepest logic (:mod:`.depth`) is told before nextpnr's hour. The engine's ports hang on shift registers
-(:mod:`.harness`), which the totals include.
+Runs yosys ``synth_ecp5`` twice, in one piece for the totals and block by block for the breakdown, and nextpnr with each
+seed for the clock; the deepest logic (:mod:`.depth`) is told before nextpnr's hour. The engine's ports hang on shift
+registers (:mod:`.harness`), which the totals include.
 """
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
+from statistics import median_low
 
 from verbena.hdl.config import Config
 from verbena.hdl.generate import to_rtlil
@@ -20,7 +22,7 @@ from .clocking import clock_network
 from .depth import deepest
 from .depth import show as show_depth
 from .harness import Harness
-from .nextpnr import place_and_route
+from .nextpnr import folder_of, place_and_route
 from .progress import Stages
 from .synthesis import SEED, finish, free_states, synth_ecp5
 from .tools import BuildError, run_tool, side_by_side
@@ -52,41 +54,58 @@ def synthesize(folder):
     return count(cells)
 
 
-def measure(config, folder, seed=SEED, blocks=True):
-    """Synthesizes, places and routes ``Rnic(config)`` in ``folder``; returns the dictionary that area.json holds."""
+def measure(config, folder, seeds=(SEED,), blocks=True, jobs=None):
+    """Synthesizes ``Rnic(config)`` in ``folder``, places and routes it with each seed, ``jobs`` side by side; returns
+    the dictionary that area.json holds.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     say = Stages("area")
     say("synthesizing")
     write_design(config, folder, clock_network)  # as wires the reset would keep the router busy for hours
-    with side_by_side(2) as pool:
+    with side_by_side(jobs or os.cpu_count()) as pool:
         breakdown = pool.submit(count_blocks, folder, COMPOSED) if blocks else None
         result = synthesize(folder)
+        synthesis_seconds = round(say.seconds)
         depth = deepest(json.loads((folder / "top.json").read_text())["modules"]["top"])
         show_depth(depth)
-        options = [*DEVICE, "--freq", str(AIM_MHZ), "--lpf-allow-unconstrained"]
-        report = place_and_route(folder, options, seed, say)
+        runs = [run.result() for run in [pool.submit(_place, folder, seed) for seed in seeds]]
         table = {name.removeprefix("top.core."): each for name, each in breakdown.result().items()} if blocks else {}
-    clocks = report["fmax"]
-    if len(clocks) != 1:
-        raise SystemExit(f"expected one clock in nextpnr's report, not {sorted(clocks)}")
     result.update(
-        fmax_mhz=round(next(iter(clocks.values()))["achieved"], 2),
         device="LFE5UM5G-85F-8",
-        seed=seed,
-        seconds=round(say.seconds),
         data_width=config.data_width,
         qps=config.qps,
         cqs=config.cqs,
         depth=depth,
-        utilization={k: v for k, v in report["utilization"].items() if v["used"]},
+        synthesis_seconds=synthesis_seconds,
+        runs=runs,
+        median_mhz=median_low(run["fmax_mhz"] for run in runs),
         blocks=table,
     )
     return result
 
 
+def _place(folder, seed):
+    """A run with this seed: clock, seconds, and what it takes of the device."""
+    say = Stages(f"area, seed {seed}")
+    options = [*DEVICE, "--freq", str(AIM_MHZ), "--lpf-allow-unconstrained"]
+    report = place_and_route(folder_of(seed, folder, "top.json"), options, seed, say)
+    clocks = list(report["fmax"].values())
+    if len(clocks) != 1:
+        raise SystemExit(f"expected one clock in nextpnr's report, not {sorted(report['fmax'])}")
+    return {
+        "seed": seed,
+        "fmax_mhz": round(clocks[0]["achieved"], 2),
+        "seconds": round(say.seconds),
+        "utilization": {name: each for name, each in report["utilization"].items() if each["used"]},
+    }
+
+
 def _show(result):
     show(result["blocks"] | {"in one piece, with harness": result})
-    print(f"clock {result['fmax_mhz']} MHz on {result['device']}, seed {result['seed']}, {result['seconds']} s")
+    for run in result["runs"]:
+        print(f"clock {run['fmax_mhz']} MHz on {result['device']}, seed {run['seed']}, {run['seconds']} s")
+    if len(result["runs"]) > 1:
+        print(f"median {result['median_mhz']} MHz")
 
 
 @command_line
@@ -95,13 +114,14 @@ def main(argv=None):
     parser.add_argument("--data-width", type=int, default=64)
     parser.add_argument("--qps", type=int, default=Config().qps)
     parser.add_argument("--cqs", type=int, default=64)
-    parser.add_argument("--seed", type=int, default=SEED, help="of nextpnr (%(default)s)")
+    parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", default=[SEED], help="of nextpnr (%(default)s)")
+    parser.add_argument("--jobs", type=int, metavar="N", help="runs side by side (the number of processors)")
     parser.add_argument("--no-blocks", action="store_true", help="totals and clock only")
     parser.add_argument("--output", type=Path, default=Path("build/area.json"))
     args = parser.parse_args(argv)
     config = Config(data_width=args.data_width, qps=args.qps, cqs=args.cqs)
     try:
-        result = measure(config, args.output.parent / "area", args.seed, not args.no_blocks)
+        result = measure(config, args.output.parent / "area", args.seeds, not args.no_blocks, args.jobs)
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1

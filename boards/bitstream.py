@@ -8,7 +8,7 @@ from verbena.hdl.generate import mark_collisions
 
 from .board import Top
 from .floorplan import draw
-from .nextpnr import PLACED, place_and_route, signal_of
+from .nextpnr import PLACED, folder_of, place_and_route, signal_of
 from .synthesis import finish, free_states, place_memories, synth_ecp5
 from .tools import BuildError, run_tool
 
@@ -47,11 +47,7 @@ def place(board, folder, seed, say=lambda text: None):
     package = platform._nextpnr_package_options[platform.package].upper()
     options = [platform._nextpnr_device_options[platform.device], "--package", package, "--speed", str(platform.speed)]
     options += ["--lpf", "top.lpf", "--textcfg", "top.config"]
-    own = folder / f"seed-{seed}"
-    shutil.rmtree(own, ignore_errors=True)
-    own.mkdir()
-    for name in ("top.json", "top.lpf"):
-        (own / name).hardlink_to(folder / name)
+    own = folder_of(seed, folder, "top.json", "top.lpf")
     routed = place_and_route(own, options, seed, say)
     report = {"board": board.name, "device": platform.device, "speed": platform.speed, "seed": seed}
     report |= _results(routed)

@@ -3,11 +3,12 @@
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 from .tools import program, run_tool
 
-__all__ = ["LOG", "PLACED", "PLACER", "place_and_route", "progress", "run_nextpnr", "signal_of"]
+__all__ = ["LOG", "PLACED", "PLACER", "folder_of", "place_and_route", "progress", "run_nextpnr", "signal_of"]
 
 TOOL = "nextpnr-ecp5"
 
@@ -39,6 +40,16 @@ def progress(line):
     if found := ARCS.match(line):
         return f"routing, {int(found['arcs']):,} arcs left"
     return next((stage for words, stage in STAGES.items() if words in line), None)
+
+
+def folder_of(seed, folder, *names):
+    """``folder / "seed-N"``, made anew, with these files of ``folder``: runs with several seeds may go side by side."""
+    own = folder / f"seed-{seed}"
+    shutil.rmtree(own, ignore_errors=True)
+    own.mkdir()
+    for name in names:
+        (own / name).hardlink_to(folder / name)
+    return own
 
 
 def run_nextpnr(folder, arguments, heard=lambda line: None):

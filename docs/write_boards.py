@@ -69,23 +69,25 @@ def _measured(run):
     return {key: value for key, value in run.items() if key != "commit"}
 
 
+def _newest(before, measured, commit):
+    """A run for each seed, the newest."""
+    runs = {run["seed"]: run for run in before}
+    for run in measured:
+        if run not in map(_measured, runs.values()):
+            runs[run["seed"]] = run | {"commit": commit}
+    return [runs[seed] for seed in sorted(runs)]
+
+
 def take(results, folder, commit):
     """``results`` with what stands in ``folder`` in the place of what was known of it."""
     path = folder / "boards.json"
     for name, result in (json.loads(path.read_text()) if path.exists() else {}).items():
         before = results["boards"].get(name, {}).get("runs", [])
-        runs = {run["seed"]: run for run in before}
-        for run in result["runs"]:
-            if run not in map(_measured, runs.values()):
-                runs[run["seed"]] = run | {"commit": commit}
-        results["boards"][name] = {"core_mhz": result["core_mhz"], "runs": [runs[seed] for seed in sorted(runs)]}
+        runs = _newest(before, result["runs"], commit)
+        results["boards"][name] = {"core_mhz": result["core_mhz"], "runs": runs}
     path = folder / "area.json"
     if path.exists():
-        run = json.loads(path.read_text())
-        run = {key: run[key] for key in ("seed", "fmax_mhz", "seconds", "utilization")}
-        if run not in map(_measured, results["area"]):
-            kept = [each for each in results["area"] if (each["commit"], each["seed"]) != (commit, run["seed"])]
-            results["area"] = sorted([*kept, run | {"commit": commit}], key=lambda each: each["seed"])
+        results["area"] = _newest(results["area"], json.loads(path.read_text())["runs"], commit)
     path = folder / "area_switches.json"
     if path.exists():
         rows = {name: dict(row) for name, row in results["switches"].items()}

@@ -43,8 +43,8 @@ def test_boards_are_taken_one_by_one(tmp_path):
         run = {"device": "LFE5U-45F", "speed": "6", "clocks": clocks, "utilization": {}, "seconds": seconds}
         built = {"small": {"core_mhz": 62.5, "runs": [run | {"seed": seed} for seed in seeds]}}
         (tmp_path / "boards.json").write_text(json.dumps(built))
-        measured = {"seed": seeds[0], "fmax_mhz": 99.5, "seconds": seconds, "utilization": {}, "blocks": {}}
-        (tmp_path / "area.json").write_text(json.dumps(measured))
+        placed = [{"seed": seed, "fmax_mhz": 99.5, "seconds": seconds, "utilization": {}} for seed in seeds]
+        (tmp_path / "area.json").write_text(json.dumps({"runs": placed, "blocks": {}}))
         script.take(known, tmp_path, commit)
 
     take("aaaa", 600, 3, 1)
@@ -57,8 +57,8 @@ def test_boards_are_taken_one_by_one(tmp_path):
     assert "| `small` | LFE5U-45F-6 | bbbb | 2 | 100.5 | 62.5 | 250 | 20 | not kept | not kept |" in page
     assert "old" not in page
     assert page.endswith("<!-- end -->\nrest\n")
-    assert [(run["seed"], run["commit"]) for run in known["area"]] == [(2, "bbbb"), (3, "aaaa"), (3, "cccc")]
-    assert "blocks" not in known["area"][0]
+    assert [(run["seed"], run["commit"]) for run in known["area"]] == runs
+    assert "| bbbb | 2 | 99.5 | 20 |" in script.fill("<!-- clocks of area -->\n\nold\n\n<!-- end -->\n", known)
 
 
 def test_switches_are_taken_one_by_one(tmp_path):

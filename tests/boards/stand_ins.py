@@ -26,6 +26,7 @@ import json, shutil, sys
 given = dict(zip(sys.argv, sys.argv[1:]))
 if "--write" in given:
     shutil.copy(given["--json"], given["--write"])
+if "--textcfg" in given:
     open(given["--textcfg"], "w").write("config")
 placed = {PLACED!r}
 """

@@ -1,10 +1,12 @@
 """The measurement of area, on a design small enough to count by hand."""
 
+import json
+
 import pytest
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
-from stand_ins import stand_in
+from stand_ins import NEXTPNR, PLACED, REPORT, stand_in
 from verbena.boards import area
 from verbena.boards.cells import count_blocks
 from verbena.boards.harness import Harness
@@ -79,6 +81,28 @@ def test_the_reset_goes_by_a_network_made_for_clocks(tmp_path, monkeypatch):
     with pytest.raises(BuildError):
         area.measure(Config(qps=2, cqs=2), tmp_path, blocks=False)
     assert r"cell \DCCA" in (tmp_path / "top.il").read_text()
+
+
+def test_each_seed_has_its_clock(tmp_path, monkeypatch, capsys):
+    """They are placed in folders of their own, and what another run left there is gone."""
+    design = to_rtlil(Harness(Core()), "top")
+    monkeypatch.setattr(area, "write_design", lambda config, folder, spread: (folder / "top.il").write_text(design))
+    tell = "import os; print('again' if os.path.exists('routed.json') else 'first')\n"
+    lucky = "placed['fmax']['clk']['achieved'] = 90 + 10 * (int(given['--seed']) % 3)"
+    stand_in(tmp_path, monkeypatch, "NEXTPNR_ECP5", NEXTPNR + tell + lucky + REPORT)
+    output = tmp_path / "area.json"
+    for seeds in (["1"], ["1", "2", "3"]):
+        assert area.main(["--seeds", *seeds, "--no-blocks", "--output", str(output)]) == 0
+    result = json.loads(output.read_text())
+    assert [(run["seed"], run["fmax_mhz"]) for run in result["runs"]] == [(1, 100), (2, 110), (3, 90)]
+    assert result["median_mhz"] == 100
+    assert result["runs"][0]["utilization"] == PLACED["utilization"]
+    for seed in (1, 2, 3):
+        assert (tmp_path / "area" / f"seed-{seed}" / "nextpnr-ecp5.log").read_text() == "first\n"
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        f"clock 90 MHz on LFE5UM5G-85F-8, seed 3, {result['runs'][2]['seconds']} s",
+        "median 100 MHz",
+    ]
 
 
 @pytest.mark.slow
