@@ -42,7 +42,7 @@ COMPOSED = ("top.core", "top.core.send", "top.core.wire")
 
 def write_design(config, folder, spread=None):
     """Leaves ``Rnic(config, spread)`` in its harness in ``top.il``."""
-    (folder / "top.il").write_text(free_states(to_rtlil(Harness(Rnic(config, spread)), "top")))
+    (folder / "top.il").write_text(free_states(to_rtlil(Harness(Rnic(config, spread), spread), "top")))
 
 
 def synthesize(folder):
