@@ -380,7 +380,9 @@ class FakeDevice:
 def provided(fake):
     """The driver finds ``fake`` by its name meanwhile."""
     port.provide(fake.name, lambda: fake)
-    yield fake
-    base.bury()
-    del port._openers[fake.name]
-    port._open.pop(fake.name, None)
+    try:
+        yield fake
+    finally:
+        base.bury()
+        del port._openers[fake.name]
+        port._open.pop(fake.name, None)
