@@ -533,6 +533,34 @@ def test_an_entry_that_changes_while_it_is_read():
     assert [piece.address >> 50 for _, piece in monitor.pieces[RECEIVE]] == [1] * count
 
 
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_registration_meets_an_access_that_has_missed(client):
+    """A key is registered at every moment of an access that finds nothing: while its entry is read, when that has come
+    back without one, and later. A piece taken when the invalidation is, or later, shows the new entry."""
+    rng = make_rng()
+    host = Host()
+    dut = small_unit()
+    latency = 20
+    statuses = []
+
+    async def bench(ctx, monitor):
+        await ctx.tick().repeat(40)  # all lines are cleared after reset
+        for key, delay in enumerate(range(1, latency + 30)):
+            await send_all(ctx, getattr(dut, client).request, [access(key << 8, key << 32, 8, fresh=1)])
+            await ctx.tick().repeat(delay)
+            region(host, key << 8)
+            await send_all(ctx, dut.invalidate, [{"index": key}])
+            await ctx.tick()  # the monitor hears of a cycle later than this testbench
+            await monitor.until(ctx, lambda: len(monitor.pieces[client]) > len(statuses))
+            cycle, piece = monitor.pieces[client][-1]
+            statuses.append(piece.status)
+            if cycle >= monitor.invalidated[-1]:
+                assert piece.status == AccessStatus.OK, f"registered {delay} cycles after the access"
+
+    run(dut, host, rng, bench, latency=latency)
+    assert set(statuses) == {AccessStatus.OK, AccessStatus.KEY}
+
+
 async def change(ctx, dut, index, entry, unseen):
     """The cycles after which it is taken; ``entry`` is not in memory yet."""
     item = {"index": index, "entry": entry, "unseen": unseen}
