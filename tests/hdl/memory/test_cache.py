@@ -50,7 +50,8 @@ class Clients(wiring.Component):
         for client, queue in enumerate(self.queues):
             m.submodules[f"queue{client}"] = queue
             put = numbers.write_port()
-            over, answered, number, answer = cache.over, cache.answered, self.number[client], self.answer[client]
+            number, answer = self.number[client], self.answer[client]
+            queue.hear(m, cache, client)
             m.d.comb += [
                 number.ready.eq(queue.room),
                 queue.put.eq(number.valid & number.ready),
@@ -58,15 +59,6 @@ class Clients(wiring.Component):
                 put.data.eq(number.payload),
                 put.en.eq(queue.put),
                 queue.start.eq(cache.lookup.valid & cache.lookup.ready & (turn == client)),
-                queue.over.eq(over.valid & (over.client == client)),
-                queue.over_demand.eq(over.demand),
-                queue.found.eq(over.found),
-                queue.reads.eq(over.reads),
-                queue.again.eq(over.again),
-                queue.answered.eq(answered.valid & (answered.client == client)),
-                queue.answered_demand.eq(answered.demand),
-                queue.answered_absent.eq(answered.absent),
-                queue.forget.eq(cache.forget),
                 self.decided[client].eq(
                     cache.answer.valid & cache.answer.demand & cache.answer.found & (cache.answer.client == client)
                 ),
