@@ -9,6 +9,8 @@ import argparse
 import json
 import os
 import sys
+import threading
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median_low
 
@@ -54,57 +56,69 @@ def synthesize(folder):
     return count(cells)
 
 
-def measure(config, folder, seeds=(SEED,), blocks=True, jobs=None):
+def measure(config, folder, seeds=(SEED,), blocks=True, jobs=None, done=lambda result: None):
     """Synthesizes ``Rnic(config)`` in ``folder``, places and routes it with each seed, ``jobs`` side by side; returns
-    the dictionary that area.json holds.
+    the dictionary that area.json holds. ``done`` is called with what is known of it after each seed. A seed that fails
+    stops no other: its run has an ``error`` in the place of a clock.
     """
     folder.mkdir(parents=True, exist_ok=True)
     say = Stages("area")
     say("synthesizing")
     write_design(config, folder, clock_network)  # as wires the reset would keep the router busy for hours
+    lock = threading.Lock()
     with side_by_side(jobs or os.cpu_count()) as pool:
         breakdown = pool.submit(count_blocks, folder, COMPOSED) if blocks else None
         result = synthesize(folder)
         synthesis_seconds = round(say.seconds)
         depth = deepest(json.loads((folder / "top.json").read_text())["modules"]["top"])
         show_depth(depth)
-        runs = [run.result() for run in [pool.submit(_place, folder, seed) for seed in seeds]]
-        table = {name.removeprefix("top.core."): each for name, each in breakdown.result().items()} if blocks else {}
-    result.update(
-        device="LFE5UM5G-85F-8",
-        data_width=config.data_width,
-        qps=config.qps,
-        cqs=config.cqs,
-        depth=depth,
-        synthesis_seconds=synthesis_seconds,
-        runs=runs,
-        median_mhz=median_low(run["fmax_mhz"] for run in runs),
-        blocks=table,
-    )
+        result.update(
+            device="LFE5UM5G-85F-8",
+            config=asdict(config),
+            depth=depth,
+            synthesis_seconds=synthesis_seconds,
+            runs=[],
+            median_mhz=None,
+            blocks={},
+        )
+
+        def placed(seed):
+            run = _place(folder, seed)
+            with lock:
+                result["runs"] = sorted([*result["runs"], run], key=lambda each: seeds.index(each["seed"]))
+                if clocks := [each["fmax_mhz"] for each in result["runs"] if "fmax_mhz" in each]:
+                    result["median_mhz"] = median_low(clocks)
+                done(result)
+
+        for run in [pool.submit(placed, seed) for seed in seeds]:
+            run.result()
+        if blocks:
+            result["blocks"] = {name.removeprefix("top.core."): each for name, each in breakdown.result().items()}
+            done(result)
     return result
 
 
 def _place(folder, seed):
-    """A run with this seed: clock, seconds, and what it takes of the device."""
+    """A run with this seed: clock, and what it takes of the device, or why there is none; and seconds."""
     say = Stages(f"area, seed {seed}")
     options = [*DEVICE, "--freq", str(AIM_MHZ), "--lpf-allow-unconstrained"]
-    report = place_and_route(folder_of(seed, folder, "top.json"), options, seed, say)
-    clocks = list(report["fmax"].values())
-    if len(clocks) != 1:
-        raise SystemExit(f"expected one clock in nextpnr's report, not {sorted(report['fmax'])}")
-    return {
-        "seed": seed,
-        "fmax_mhz": round(clocks[0]["achieved"], 2),
-        "seconds": round(say.seconds),
-        "utilization": {name: each for name, each in report["utilization"].items() if each["used"]},
-    }
+    run = {"seed": seed}
+    try:
+        report = place_and_route(folder_of(seed, folder, "top.json"), options, seed, say)
+        (clock,) = report["fmax"].values()  # the engine has one
+        run["fmax_mhz"] = round(clock["achieved"], 2)
+        run["utilization"] = {name: each for name, each in report["utilization"].items() if each["used"]}
+    except BuildError as error:
+        run["error"] = str(error)
+    return run | {"seconds": round(say.seconds)}
 
 
 def _show(result):
     show(result["blocks"] | {"in one piece, with harness": result})
-    for run in result["runs"]:
+    clocks = [run for run in result["runs"] if "error" not in run]
+    for run in clocks:
         print(f"clock {run['fmax_mhz']} MHz on {result['device']}, seed {run['seed']}, {run['seconds']} s")
-    if len(result["runs"]) > 1:
+    if len(clocks) > 1:
         print(f"median {result['median_mhz']} MHz")
 
 
@@ -120,14 +134,21 @@ def main(argv=None):
     parser.add_argument("--output", type=Path, default=Path("build/area.json"))
     args = parser.parse_args(argv)
     config = Config(data_width=args.data_width, qps=args.qps, cqs=args.cqs)
+    seeds = list(dict.fromkeys(args.seeds))
+
+    def done(result):
+        args.output.write_text(json.dumps(result, indent=1) + "\n")
+
     try:
-        result = measure(config, args.output.parent / "area", args.seeds, not args.no_blocks, args.jobs)
+        result = measure(config, args.output.parent / "area", seeds, not args.no_blocks, args.jobs, done)
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1
-    args.output.write_text(json.dumps(result, indent=1) + "\n")
     _show(result)
-    return 0
+    failures = [run for run in result["runs"] if "error" in run]
+    for run in failures:
+        print(f"seed {run['seed']}: {run['error']}", file=sys.stderr)
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

@@ -10,9 +10,11 @@ before stays, so that boards and seeds may be built one by one, and what was tak
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from verbena.boards.area_switches import ROWS, table
+from verbena.hdl.config import Config
 
 HERE = Path(__file__).resolve().parent
 FILE = HERE / "boards.json"
@@ -83,11 +85,15 @@ def take(results, folder, commit):
     path = folder / "boards.json"
     for name, result in (json.loads(path.read_text()) if path.exists() else {}).items():
         before = results["boards"].get(name, {}).get("runs", [])
-        runs = _newest(before, result["runs"], commit)
+        runs = _newest(before, [run for run in result["runs"] if "clocks" in run], commit)
         results["boards"][name] = {"core_mhz": result["core_mhz"], "runs": runs}
     path = folder / "area.json"
     if path.exists():
-        results["area"] = _newest(results["area"], json.loads(path.read_text())["runs"], commit)
+        measured = json.loads(path.read_text())
+        if measured["config"] != asdict(Config()):
+            raise SystemExit(f"{path} is of another engine than the standard one, which the table is of")
+        placed = [run for run in measured["runs"] if "error" not in run]
+        results["area"] = _newest(results["area"], placed, commit)
     path = folder / "area_switches.json"
     if path.exists():
         rows = {name: dict(row) for name, row in results["switches"].items()}

@@ -4,9 +4,11 @@ import ast
 import importlib.util
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from verbena.hdl.config import Config
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 BLOCK = re.compile(r"^\| ([^|]+) \| `(hdl/[\w/]+\.py)` \| [^|]+ \| ([^|]*) \| [^|]*\|$", re.MULTILINE)
@@ -42,9 +44,11 @@ def test_boards_are_taken_one_by_one(tmp_path):
         clocks = {"clk": {"mhz": 100.5, "wanted_mhz": 62.5}, "tx": {"mhz": 250, "wanted_mhz": 125}}
         run = {"device": "LFE5U-45F", "speed": "6", "clocks": clocks, "utilization": {}, "seconds": seconds}
         built = {"small": {"core_mhz": 62.5, "runs": [run | {"seed": seed} for seed in seeds]}}
+        built["small"]["runs"].append({"seed": 9, "error": "no place for a cell", "seconds": seconds})
         (tmp_path / "boards.json").write_text(json.dumps(built))
         placed = [{"seed": seed, "fmax_mhz": 99.5, "seconds": seconds, "utilization": {}} for seed in seeds]
-        (tmp_path / "area.json").write_text(json.dumps({"runs": placed, "blocks": {}}))
+        placed.append({"seed": 9, "error": "no place for a cell", "seconds": 5})
+        (tmp_path / "area.json").write_text(json.dumps({"config": asdict(Config()), "runs": placed}))
         script.take(known, tmp_path, commit)
 
     take("aaaa", 600, 3, 1)
@@ -59,6 +63,14 @@ def test_boards_are_taken_one_by_one(tmp_path):
     assert page.endswith("<!-- end -->\nrest\n")
     assert [(run["seed"], run["commit"]) for run in known["area"]] == runs
     assert "| bbbb | 2 | 99.5 | 20 |" in script.fill("<!-- clocks of area -->\n\nold\n\n<!-- end -->\n", known)
+
+
+def test_clocks_of_another_engine_are_not_taken(tmp_path):
+    script = script_of("write_boards")
+    run = {"seed": 1, "fmax_mhz": 300, "seconds": 5, "utilization": {}}
+    (tmp_path / "area.json").write_text(json.dumps({"config": asdict(Config(qps=64)), "runs": [run]}))
+    with pytest.raises(SystemExit, match=r"area\.json is of another engine than the standard one"):
+        script.take({"boards": {}, "area": [], "switches": {}}, tmp_path, "aaaa")
 
 
 def test_switches_are_taken_one_by_one(tmp_path):

@@ -105,6 +105,27 @@ def test_each_seed_has_its_clock(tmp_path, monkeypatch, capsys):
     ]
 
 
+def test_a_seed_that_fails_stops_no_other(tmp_path, monkeypatch, capsys):
+    """What the others reached is kept, and so it is while one of them still runs."""
+    design = to_rtlil(Harness(Core()), "top")
+    monkeypatch.setattr(area, "write_design", lambda config, folder, spread: (folder / "top.il").write_text(design))
+    output = tmp_path / "area.json"
+    fail = "if given['--seed'] == '1': print('ERROR: no place for a cell'); raise SystemExit(1)\n"
+    look = f"if given['--seed'] == '3': print(open({str(output)!r}).read())\n"
+    stand_in(tmp_path, monkeypatch, "NEXTPNR_ECP5", NEXTPNR + fail + look + REPORT)
+    assert area.main(["--seeds", "1", "2", "3", "3", "--jobs", "1", "--no-blocks", "--output", str(output)]) == 1
+    result = json.loads(output.read_text())
+    assert [run["seed"] for run in result["runs"]] == [1, 2, 3]
+    assert "no place for a cell" in result["runs"][0]["error"]
+    assert result["median_mhz"] == result["runs"][1]["fmax_mhz"] == PLACED["fmax"]["clk"]["achieved"]
+    assert result["config"]["qps"] == Config().qps
+    said = json.loads((tmp_path / "area" / "seed-3" / "nextpnr-ecp5.log").read_text())
+    assert said["runs"] == result["runs"][:2]
+    told = capsys.readouterr()
+    assert "seed 1: " in told.err
+    assert "seed 1," not in told.out
+
+
 @pytest.mark.slow
 def test_a_tool_that_fails_says_why(tmp_path, monkeypatch, capsys):
     stand_in(tmp_path, monkeypatch, "YOSYS", "print('ERROR: no such design'); raise SystemExit(3)")
