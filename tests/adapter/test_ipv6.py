@@ -2,31 +2,10 @@
 
 import errno
 import ipaddress
-import random
 
 import pytest
-from ends import (
-    CMP_SWP,
-    FETCH_ADD,
-    READ,
-    SEND,
-    SEND_IMM,
-    SIGNALED,
-    WRITE,
-    WRITE_IMM,
-    End,
-    atomic,
-    completion,
-    completions,
-    connect,
-    fill,
-    quiet,
-    recv,
-    send,
-    settle,
-    sge,
-    word,
-)
+from ends import SEND, SEND_IMM, WRITE, End, completion, connect, fill, quiet, recv, send, settle, sge
+from networks import SIZE, V2_IPV6, address, changed_drops, datagram, ends, heard, macs
 from scapy.contrib.roce import BTH
 from scapy.layers.inet import UDP as Udp
 from scapy.layers.inet6 import (
@@ -48,79 +27,17 @@ from verbena.sw.gids import link_local
 from verbena.sw.verbs.addr import AH, GRH, AHAttr, GlobalRoute
 from verbena.sw.verbs.libibverbs_enums import ibv_qp_type, ibv_wc_flags
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
-from verbena.sw.verbs.wr import SendWR
 
-RC, UC, UD = ibv_qp_type.IBV_QPT_RC, ibv_qp_type.IBV_QPT_UC, ibv_qp_type.IBV_QPT_UD
-SIZE = 1 << 16
+UD = ibv_qp_type.IBV_QPT_UD
 MAC = 0x02_00_00_00_00_99
 PEER = link_local(MAC)
 SEND_ONLY, UD_SEND_ONLY = 0x04, 0x64
 
 
-def ends(qp_type=RC, *, indices=(1, 1), **options):
-    near = End("sim0", SIZE, qp_type=qp_type, depth=64, gid_index=indices[0], **options)
-    return near, End("sim1", SIZE, qp_type=qp_type, depth=64, gid_index=indices[1], **options)
-
-
-@pytest.fixture
-def pair():
-    a, b = ends()
-    with a, b:
-        connect(a, b, mtu=1024, psn=0xFFFFF0)
-        yield a, b
-
-
-@pytest.mark.every_width
-@pytest.mark.parametrize("length", [0, 1, 37, 1024, 5000])
-def test_all_operations(pair, length):
-    a, b = pair
-    source, target = fill(a, 1), fill(b, 2)
-    part = [sge(a, 3, length)]
-    send(a, WRITE, part, remote=(b, 4096))
-    recv(b, [sge(b, 16384, 8192)])
-    send(a, SEND_IMM, part, imm=0x11223344)
-    recv(b, [])
-    send(a, WRITE_IMM, part, remote=(b, 32768), imm=7)
-    assert [wc.byte_len for wc in completion(b.cq, 2)] == [length, length]
-    send(a, READ, [sge(a, 40000, length)], remote=(b, 50000))
-    assert [wc.status for wc in completion(a.cq, 4)] == [0] * 4
-    for at in (4096, 16384, 32768):
-        assert b.mr.read(length, at) == source[3 : 3 + length]
-    assert a.mr.read(length, 40000) == target[50000 : 50000 + length]
-
-
-@pytest.mark.every_width
-def test_atomics(pair):
-    a, b = pair
-    b.mr.write((41).to_bytes(8, "little"), 8, 64)
-    atomic(a, FETCH_ADD, [sge(a, 0, 8)], (b, 64), 1)
-    atomic(a, CMP_SWP, [sge(a, 8, 8)], (b, 64), 42, 1 << 40)
-    assert [wc.status for wc in completion(a.cq, 2)] == [0, 0]
-    assert (word(a, 0), word(a, 8), word(b, 64)) == (41, 42, 1 << 40)
-
-
-def test_unreliable_connection():
-    a, b = ends(UC)
-    with a, b:
-        connect(a, b)
-        source = fill(a, 5)
-        for number, length in enumerate((1, 1024, 3000)):
-            recv(b, [sge(b, 4096 * number, 4096)])
-            send(a, SEND, [sge(a, 7, length)])
-        assert [wc.byte_len for wc in completion(b.cq, 3)] == [1, 1024, 3000]
-        assert b.mr.read(3000, 8192) == source[7:3007]
-
-
-def datagram(end, ah, qpn, sges, opcode=SEND, qkey=QKEY):
-    wr = SendWR(0, opcode, num_sge=len(sges), sg=sges, send_flags=SIGNALED, imm_data=9)
-    wr.set_wr_ud(ah, qpn, qkey)
-    end.qp.post_send(wr)
-
-
 @pytest.mark.every_width
 def test_datagrams_of_both_networks():
     """One queue pair sends to both addresses of the other; the 40 bytes in front are the header that came."""
-    a, b = ends(UD, sge=5, inline=80)
+    a, b = ends(UD, index=V2_IPV6, sge=5, inline=80)
     with a, b:
         start(a)
         start(b)
@@ -158,7 +75,7 @@ def test_datagrams_of_both_networks():
 
 def test_answer_to_a_datagram():
     """An AH made of a completion leads back, from the GID that the datagram came to."""
-    a, b = ends(UD)
+    a, b = ends(UD, index=V2_IPV6)
     with a, b:
         start(a)
         start(b)
@@ -172,40 +89,15 @@ def test_answer_to_a_datagram():
         assert [each.status for each in completion(a.cq, 2)] == [0, 0]
 
 
-def test_queue_pairs_of_both_networks():
-    """Connections over IPv4 and IPv6 side by side, with traffic of both in flight at once."""
-    rng = random.Random(8)
-    a, b = ends(RC, qps=4)
-    with a, b:
-        for number, (here, there) in enumerate(zip(a.qps, b.qps)):
-            index = number % 2
-            gids = [end.context.query_gid(1, index) for end in (a, b)]
-            join(here, there, gids[1], sgid_index=index)
-            join(there, here, gids[0], sgid_index=index)
-        source = fill(a, 9)
-        places = []
-        for number in range(40):
-            length, at = rng.randrange(1500), 1500 * number
-            send(a, WRITE, [sge(a, at, length)], remote=(b, at), qp=a.qps[number % 4])
-            places.append((at, length))
-        assert {wc.status for wc in completions(a.cq, 40)} == {0}
-        for at, length in places:
-            assert b.mr.read(length, at) == source[at : at + length]
-
-
 # -- Frames of a peer that is no adapter.
-
-
-def text(gid):
-    return str(ipaddress.IPv6Address(gid))
 
 
 def frame(end, opcode, psn, body=b"", *, source=PEER, target=None, mac=None, qpn=None, **ip):
     own = end.context._adapter.port.mac
     bth = BTH(opcode=opcode, padcount=-len(body) & 3, dqpn=qpn or end.qp.qp_num, ackreq=1, psn=psn, pkey=0xFFFF)
-    macs = [":".join(f"{each:012x}"[i : i + 2] for i in range(0, 12, 2)) for each in (own if mac is None else mac, MAC)]
+    there, here = macs(own if mac is None else mac, MAC)
     target = int(end.gid) if target is None else target
-    head = Ether(dst=macs[0], src=macs[1]) / IPv6(src=text(source), dst=text(target), **ip)
+    head = Ether(dst=there, src=here) / IPv6(src=address(source), dst=address(target), **ip)
     return bytes(head / Udp(sport=0xC123, dport=4791, chksum=0) / bth / Raw(body + bytes(-len(body) & 3)))
 
 
@@ -215,17 +107,10 @@ class Peer:
     def __init__(self, end, **route):
         self.end, self.tap = end, world().tap(MAC)
         end.context._adapter.port.add_neighbour(0x0A000063, MAC)
-        join(end.qp, end.qp, text(PEER), sgid_index=1, dest_qp_num=77, **route)
+        join(end.qp, end.qp, address(PEER), sgid_index=1, dest_qp_num=77, **route)
 
     def inject(self, *arguments, **fields):
         world().adapters[1].inject(frame(self.end, *arguments, **fields))
-
-    def heard(self):
-        settle(3000)
-        found = []
-        while (raw := self.tap.receive()) is not None:
-            found.append(Ether(bytes(raw)))
-        return found
 
 
 @pytest.fixture
@@ -242,10 +127,10 @@ def test_what_stands_on_the_wire(lone):
     recv(lone, [sge(lone, 0, 100)])
     peer.inject(SEND_ONLY, 0, b"over IPv6")
     send(lone, SEND, [sge(lone, 500, 13)])
-    heard = peer.heard()
+    frames = heard(peer.tap)
     assert completion(lone.cq).byte_len == 9
-    assert sorted(each[BTH].opcode for each in heard) == [SEND_ONLY, 0x11]
-    for each in heard:
+    assert sorted(each[BTH].opcode for each in frames) == [SEND_ONLY, 0x11]
+    for each in frames:
         ip, udp, bth = each[IPv6], each[Udp], each[BTH]
         assert (int(ipaddress.IPv6Address(ip.src)), int(ipaddress.IPv6Address(ip.dst))) == (int(lone.gid), PEER)
         assert (ip.version, ip.tc, ip.fl, ip.nh, ip.hlim) == (6, 0, 0, 17, 64)
@@ -260,12 +145,12 @@ def test_what_stands_on_the_wire(lone):
 
 def test_route_of_a_connection(lone):
     """Traffic class, flow label and hop limit; the UDP source port follows from the flow label."""
-    route = GlobalRoute(text(PEER), flow_label=0x5A5A5, sgid_index=1, hop_limit=3, traffic_class=0xB8)
+    route = GlobalRoute(address(PEER), flow_label=0x5A5A5, sgid_index=1, hop_limit=3, traffic_class=0xB8)
     peer = Peer(lone, ah_attr=AHAttr(is_global=1, gr=route))
     send(lone, SEND, [sge(lone, 0, 4)])
-    (heard,) = peer.heard()[:1]
-    assert (heard[IPv6].tc, heard[IPv6].fl, heard[IPv6].hlim) == (0xB8, 0x5A5A5, 3)
-    assert heard[Udp].sport == 0xC000 | (0x5A5A5 & 0x3FFF) ^ 0x5A5A5 >> 14
+    (seen,) = heard(peer.tap)[:1]
+    assert (seen[IPv6].tc, seen[IPv6].fl, seen[IPv6].hlim) == (0xB8, 0x5A5A5, 3)
+    assert seen[Udp].sport == 0xC000 | (0x5A5A5 & 0x3FFF) ^ 0x5A5A5 >> 14
 
 
 def test_hostile_frames(lone):
@@ -286,14 +171,9 @@ def test_hostile_frames(lone):
         ("drop_malformed", {"plen": 60}),
     ]
     for counter, fields in hostile:
-        before = lone.context.query_counters()
-        peer.inject(SEND_ONLY, 0, b"nobody's", **fields)
-        settle(500)
-        after = lone.context.query_counters()
-        changed = {name for name in after if name.startswith("drop_") and after[name] != before[name]}
-        assert changed == {counter}, fields
+        assert changed_drops(lone.context, frame(lone, SEND_ONLY, 0, b"nobody's", **fields)) == {counter}, fields
     quiet(lone.cq)
-    assert peer.heard() == []
+    assert heard(peer.tap) == []
     peer.inject(SEND_ONLY, 0, b"the peer")
     assert completion(lone.cq).byte_len == 8
 
@@ -328,7 +208,7 @@ def forget(end, *gids):
 @pytest.fixture
 def strangers():
     """Two adapters whose ports know nothing of each other's IPv6 addresses."""
-    a, b = ends()
+    a, b = ends(index=V2_IPV6)
     with a, b:
         known = [dict(end.context._adapter.port._neighbours) for end in (a, b)]
         forget(a, b.gid)
@@ -360,19 +240,19 @@ def test_nobody_has_the_address(strangers, impatient):
 def test_a_foreign_host_asks_and_pings(lone):
     """Neighbour solicitation and ping of a host, by scapy."""
     tap, own = world().tap(MAC), str(ipaddress.IPv6Address(int(lone.gid)))
-    ours, theirs = (
-        ":".join(f"{mac:012x}"[i : i + 2] for i in range(0, 12, 2)) for mac in (world().adapters[1].mac, MAC)
-    )
+    ours, theirs = macs(world().adapters[1].mac, MAC)
     group = in6_getnsma(ipaddress.IPv6Address(own).packed)
     head = Ether(dst=in6_getnsmac(group), src=theirs) / IPv6(
-        src=text(PEER), dst=str(ipaddress.IPv6Address(group)), hlim=255
+        src=address(PEER), dst=str(ipaddress.IPv6Address(group)), hlim=255
     )
     tap.send(bytes(head / ICMPv6ND_NS(tgt=own) / ICMPv6NDOptSrcLLAddr(lladdr=theirs)))
     settle(3000)
     answer = Ether(bytes(tap.receive()))
-    assert (answer.src, answer.dst, answer[IPv6].src, answer[IPv6].dst) == (ours, theirs, own, text(PEER))
+    assert (answer.src, answer.dst, answer[IPv6].src, answer[IPv6].dst) == (ours, theirs, own, address(PEER))
     assert (answer[ICMPv6ND_NA].tgt, answer[ICMPv6NDOptDstLLAddr].lladdr) == (own, ours)
-    tap.send(bytes(Ether(dst=ours, src=theirs) / IPv6(src=text(PEER), dst=own) / ICMPv6EchoRequest(id=7, data=b"ping")))
+    tap.send(
+        bytes(Ether(dst=ours, src=theirs) / IPv6(src=address(PEER), dst=own) / ICMPv6EchoRequest(id=7, data=b"ping"))
+    )
     settle(3000)
     answer = Ether(bytes(tap.receive()))
     assert (answer[ICMPv6EchoReply].id, answer[ICMPv6EchoReply].data) == (7, b"ping")

@@ -1,31 +1,11 @@
 """RoCEv1: two adapters, and frames that scapy builds, with an ICRC by zlib."""
 
-import ipaddress
 import struct
 import zlib
 
 import pytest
-from ends import (
-    CMP_SWP,
-    FETCH_ADD,
-    READ,
-    SEND,
-    SEND_IMM,
-    SIGNALED,
-    WRITE,
-    End,
-    atomic,
-    completion,
-    completions,
-    connect,
-    fill,
-    quiet,
-    recv,
-    send,
-    settle,
-    sge,
-    word,
-)
+from ends import SEND, End, completion, fill, quiet, recv, send, sge
+from networks import SIZE, V1_IPV4, V1_IPV6, V2_IPV4, V2_IPV6, address, changed_drops, datagram, ends, heard, macs
 from scapy.contrib.roce import BTH
 from scapy.contrib.roce import GRH as Grh
 from scapy.layers.inet import UDP as Udp
@@ -33,94 +13,26 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 from verbena.sim.devices import world
-from verbena.sim.pair import QKEY, handle, join, start
+from verbena.sim.pair import handle, join, start
 from verbena.sw.gids import link_local
 from verbena.sw.verbs.addr import AH, GRH, AHAttr, GlobalRoute
 from verbena.sw.verbs.libibverbs_enums import ibv_qp_type
-from verbena.sw.verbs.wr import SendWR
 
-RC, UC, UD = ibv_qp_type.IBV_QPT_RC, ibv_qp_type.IBV_QPT_UC, ibv_qp_type.IBV_QPT_UD
-SIZE = 1 << 16
+UD = ibv_qp_type.IBV_QPT_UD
 MAC = 0x02_00_00_00_00_98
 PEER = link_local(MAC)
 SEND_ONLY = 0x04
-V2_LINK_LOCAL, IPV4, LINK_LOCAL = 1, 2, 3
-"""Rows of the tables; the last two are of RoCEv1."""
-
-
-def ends(qp_type=RC, *, index=LINK_LOCAL, **options):
-    return (End(f"sim{n}", SIZE, qp_type=qp_type, depth=64, gid_index=index, **options) for n in range(2))
-
-
-@pytest.mark.every_width
-@pytest.mark.parametrize("index", [LINK_LOCAL, IPV4])
-def test_connection(index):
-    a, b = ends(index=index)
-    with a, b:
-        connect(a, b, mtu=1024, psn=0xFFFFF0)
-        source, target = fill(a, 1), fill(b, 2)
-        for length in (0, 1, 37, 1024, 5000):
-            recv(b, [sge(b, 16384, 8192)])
-            send(a, WRITE, [sge(a, 3, length)], remote=(b, 4096))
-            send(a, SEND_IMM, [sge(a, 3, length)], imm=0x11223344)
-            send(a, READ, [sge(a, 40000, length)], remote=(b, 50000))
-            assert completion(b.cq).byte_len == length
-            assert [wc.status for wc in completion(a.cq, 3)] == [0] * 3
-            for at in (4096, 16384):
-                assert b.mr.read(length, at) == source[3 : 3 + length]
-            assert a.mr.read(length, 40000) == target[50000 : 50000 + length]
-        b.mr.write((41).to_bytes(8, "little"), 8, 64)
-        atomic(a, FETCH_ADD, [sge(a, 0, 8)], (b, 64), 1)
-        atomic(a, CMP_SWP, [sge(a, 8, 8)], (b, 64), 42, 1 << 40)
-        assert [wc.status for wc in completion(a.cq, 2)] == [0, 0]
-        assert (word(a, 0), word(a, 8), word(b, 64)) == (41, 42, 1 << 40)
-
-
-def test_unreliable_connection():
-    a, b = ends(UC)
-    with a, b:
-        connect(a, b)
-        source = fill(a, 5)
-        for number, length in enumerate((1, 1024, 3000)):
-            recv(b, [sge(b, 4096 * number, 4096)])
-            send(a, SEND, [sge(a, 7, length)])
-        assert [wc.byte_len for wc in completion(b.cq, 3)] == [1, 1024, 3000]
-        assert b.mr.read(3000, 8192) == source[7:3007]
-
-
-def test_connections_of_all_networks():
-    """The same addresses by RoCEv2 and RoCEv1, with traffic of all in flight at once."""
-    a, b = ends(RC, qps=4)
-    with a, b:
-        for index, (here, there) in enumerate(zip(a.qps, b.qps)):
-            gids = [end.context.query_gid(1, index) for end in (a, b)]
-            join(here, there, gids[1], sgid_index=index)
-            join(there, here, gids[0], sgid_index=index)
-        source = fill(a, 9)
-        for number in range(32):
-            place = 1500 * number
-            send(a, WRITE, [sge(a, place, 1 + 40 * number)], remote=(b, place), qp=a.qps[number % 4])
-        assert {wc.status for wc in completions(a.cq, 32)} == {0}
-        for number in range(32):
-            place = 1500 * number
-            assert b.mr.read(1 + 40 * number, place) == source[place : place + 1 + 40 * number]
-
-
-def datagram(end, ah, qpn, sges):
-    wr = SendWR(0, SEND, num_sge=len(sges), sg=sges, send_flags=SIGNALED)
-    wr.set_wr_ud(ah, qpn, QKEY)
-    end.qp.post_send(wr)
 
 
 @pytest.mark.every_width
 def test_datagrams():
     """In front stands the GRH that came; an AH made of the completion leads back by the same row."""
-    a, b = ends(UD)
+    a, b = ends(UD, index=V1_IPV6)
     with a, b:
         start(a)
         start(b)
         source = fill(a, 3)
-        for index in (LINK_LOCAL, V2_LINK_LOCAL, IPV4, 0):
+        for index in (V1_IPV6, V2_IPV6, V1_IPV4, V2_IPV4):
             gid, own = (end.context.query_gid(1, index) for end in (b, a))
             way = handle(a, gid, sgid_index=index, traffic_class=0x51, hop_limit=9, flow_label=0xABCDE)
             for length in (0, 1, 24, 65, 4096):
@@ -131,7 +43,7 @@ def test_datagrams():
                 whole = b.mr.read(40 + length, 100)
                 assert whole[40:] == source[5 : 5 + length]
                 completion(a.cq)
-                if index in (LINK_LOCAL, IPV4):
+                if index in (V1_IPV6, V1_IPV4):
                     grh = Grh(whole[:40])
                     assert (grh.ipver, grh.tclass, grh.flowlabel, grh.nexthdr, grh.hoplmt) == (6, 0x51, 0xABCDE, 27, 9)
                     assert (grh.sgid, grh.dgid) == (int(own), int(gid))
@@ -147,14 +59,6 @@ def test_datagrams():
 # -- Frames of a peer that is no adapter.
 
 
-def text(gid):
-    return str(ipaddress.IPv6Address(gid))
-
-
-def mac_text(mac):
-    return ":".join(f"{mac:012x}"[i : i + 2] for i in range(0, 12, 2))
-
-
 def icrc(frame):
     """Of class, flow label and hop limit of the GRH, and of byte 4 of the BTH, ones count (IBA, annex A16)."""
     masked = bytearray(b"\xff" * 8 + frame[14:-4])
@@ -167,10 +71,13 @@ def icrc(frame):
 def frame(end, psn, body, *, version=1, source=PEER, target=None, nexthdr=0x1B):
     bth = BTH(opcode=SEND_ONLY, padcount=-len(body) & 3, dqpn=end.qp.qp_num, ackreq=1, psn=psn, pkey=0xFFFF)
     packet = bth / Raw(body + bytes(-len(body) & 3))
-    head = Ether(dst=mac_text(end.context._adapter.port.mac), src=mac_text(MAC))
+    there, here = macs(end.context._adapter.port.mac, MAC)
+    head = Ether(dst=there, src=here)
     target = int(end.gid) if target is None else target
     if version == 2:
-        return bytes(head / IPv6(src=text(source), dst=text(target)) / Udp(sport=0xC123, dport=4791, chksum=0) / packet)
+        return bytes(
+            head / IPv6(src=address(source), dst=address(target)) / Udp(sport=0xC123, dport=4791, chksum=0) / packet
+        )
     packet.icrc = 0
     grh = Grh(paylen=len(bytes(packet)), nexthdr=nexthdr, hoplmt=64, flowlabel=5, sgid=source, dgid=target)
     whole = bytes(head / grh) + bytes(packet)
@@ -179,25 +86,17 @@ def frame(end, psn, body, *, version=1, source=PEER, target=None, nexthdr=0x1B):
 
 @pytest.fixture
 def lone():
-    with End("sim1", SIZE, depth=64, gid_index=LINK_LOCAL) as end:
+    with End("sim1", SIZE, depth=64, gid_index=V1_IPV6) as end:
         end.context._adapter.port.add_neighbour(0x0A000062, MAC)
         yield end
-
-
-def heard(tap):
-    settle(3000)
-    found = []
-    while (raw := tap.receive()) is not None:
-        found.append(bytes(raw))
-    return found
 
 
 @pytest.mark.every_width
 def test_what_stands_on_the_wire(lone):
     """A SEND and an ACK, field by field, and their ICRC."""
     tap = world().tap(MAC)
-    route = GlobalRoute(text(PEER), flow_label=0x5A5A5, sgid_index=LINK_LOCAL, hop_limit=3, traffic_class=0xB8)
-    join(lone.qp, lone.qp, text(PEER), dest_qp_num=77, ah_attr=AHAttr(is_global=1, gr=route))
+    route = GlobalRoute(address(PEER), flow_label=0x5A5A5, sgid_index=V1_IPV6, hop_limit=3, traffic_class=0xB8)
+    join(lone.qp, lone.qp, address(PEER), dest_qp_num=77, ah_attr=AHAttr(is_global=1, gr=route))
     content = fill(lone, 4)
     recv(lone, [sge(lone, 0, 100)])
     world().adapters[1].inject(frame(lone, 0, b"RoCEv1"))
@@ -205,24 +104,24 @@ def test_what_stands_on_the_wire(lone):
     frames = heard(tap)
     assert completion(lone.cq).byte_len == 6
     assert lone.mr.read(6, 0) == b"RoCEv1"
-    assert sorted(Ether(each)[BTH].opcode for each in frames) == [SEND_ONLY, 0x11]
+    assert sorted(each[BTH].opcode for each in frames) == [SEND_ONLY, 0x11]
     for each in frames:
-        grh, bth = Ether(each)[Grh], Ether(each)[BTH]
-        assert (Ether(each).type, grh.ipver, grh.nexthdr) == (0x8915, 6, 0x1B)
-        assert (grh.sgid, grh.dgid, grh.paylen) == (int(lone.gid), PEER, len(each) - 54)
+        grh, bth, raw = each[Grh], each[BTH], each.original
+        assert (each.type, grh.ipver, grh.nexthdr) == (0x8915, 6, 0x1B)
+        assert (grh.sgid, grh.dgid, grh.paylen) == (int(lone.gid), PEER, len(raw) - 54)
         assert (grh.tclass, grh.flowlabel, grh.hoplmt) == (0xB8, 0x5A5A5, 3)
         assert (bth.dqpn, bth.version, bth.pkey) == (77, 0, 0xFFFF)
-        assert each[-4:] == icrc(each)
+        assert raw[-4:] == icrc(raw)
         if bth.opcode == SEND_ONLY:
-            assert each[66:79] == content[500:513]
+            assert raw[66:79] == content[500:513]
 
 
-@pytest.mark.parametrize("index", [LINK_LOCAL, V2_LINK_LOCAL])
+@pytest.mark.parametrize("index", [V1_IPV6, V2_IPV6])
 def test_a_connection_is_of_one_version(lone, index):
     """What comes for the same address by the other version, or is not the peer's, has no effect but a count."""
     tap = world().tap(MAC)
-    own = 2 if index == V2_LINK_LOCAL else 1
-    join(lone.qp, lone.qp, text(PEER), sgid_index=index, dest_qp_num=77)
+    own = 2 if index == V2_IPV6 else 1
+    join(lone.qp, lone.qp, address(PEER), sgid_index=index, dest_qp_num=77)
     recv(lone, [sge(lone, 0, 100)])
     hostile = [
         ("drop_qp", {"version": 3 - own}),
@@ -232,12 +131,7 @@ def test_a_connection_is_of_one_version(lone, index):
         ("drop_not_roce", {"version": 1, "nexthdr": 17}),
     ]
     for counter, fields in hostile:
-        before = lone.context.query_counters()
-        world().adapters[1].inject(frame(lone, 0, b"nobody's", **fields))
-        settle(500)
-        after = lone.context.query_counters()
-        changed = {name for name in after if name.startswith("drop_") and after[name] != before[name]}
-        assert changed == {counter}, fields
+        assert changed_drops(lone.context, frame(lone, 0, b"nobody's", **fields)) == {counter}, fields
     quiet(lone.cq)
     assert heard(tap) == []
     world().adapters[1].inject(frame(lone, 0, b"the peer", version=own))
@@ -246,7 +140,7 @@ def test_a_connection_is_of_one_version(lone, index):
 
 def test_an_address_is_resolved_as_that_of_rocev2():
     """By neighbour discovery, from a row of RoCEv1."""
-    a, b = ends()
+    a, b = ends(index=V1_IPV6)
     with a, b:
         known = a.context._adapter.port._neighbours
         mac = known.pop(int(b.gid))
