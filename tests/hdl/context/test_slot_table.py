@@ -1,8 +1,7 @@
 """SlotTable: who has which slot, against a model."""
 
 import pytest
-from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, Signal
-from amaranth.lib import wiring
+from amaranth.hdl import ResetInserter, Signal
 from streams import make_rng, shared, simulate
 from verbena.hdl.context.slot_table import SlotTable
 
@@ -114,25 +113,8 @@ def test_the_hand_passes_a_used_slot_once_more():
     simulate(dut, testbench)
 
 
-class Bench(wiring.Component):
-    """A table in a clock domain of its own, to reset it alone."""
-
-    def __init__(self):
-        self.inner = SlotTable(8, 64, 1)
-        self.reset = Signal()
-        super().__init__({})
-
-    def elaborate(self, platform):
-        m = Module()
-        m.domains.inner = domain = ClockDomain()
-        m.d.comb += [domain.clk.eq(ClockSignal()), domain.rst.eq(self.reset)]
-        m.submodules.inner = DomainRenamer("inner")(self.inner)
-        return m
-
-
 def test_a_reset_frees_all_slots():
-    bench = Bench()
-    dut = bench.inner
+    dut, reset = SlotTable(8, 64, 1), Signal()
 
     async def testbench(ctx):
         await ctx.tick().repeat(9)
@@ -142,9 +124,9 @@ def test_a_reset_frees_all_slots():
             await ctx.tick()
         ctx.set(dut.put, 0)
         assert not ctx.get(dut.any_free)
-        ctx.set(bench.reset, 1)
+        ctx.set(reset, 1)
         await ctx.tick()
-        ctx.set(bench.reset, 0)
+        ctx.set(reset, 0)
         await ctx.tick().repeat(9)
         assert ctx.get(dut.any_free)
         ctx.set(dut.step, 1)
@@ -154,4 +136,4 @@ def test_a_reset_frees_all_slots():
             await ctx.tick()
             assert not ctx.get(dut.looked_taken)
 
-    simulate(bench, testbench)
+    simulate(ResetInserter(reset)(dut), testbench)

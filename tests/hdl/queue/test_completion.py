@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 from amaranth.back import rtlil
-from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Elaboratable, Module, Signal, Value
+from amaranth.hdl import ResetInserter, Signal, Value
 from streams import changes, make_rng, pause, receive_all, received, send_all, shared, simulate, unpacked
 from verbena.hdl.abi.contexts import CQ_CONTEXT
 from verbena.hdl.abi.cqc import ARMS_BITS, CQ_RECORD, CQC_BYTES, CQC_DRIVER, CQC_SAVED
@@ -790,25 +790,9 @@ def test_converts():
     rtlil.convert(CompletionWriter(64, 16))
 
 
-class Resettable(Elaboratable):
-    """A writer in a clock domain of its own, to reset it alone: its memories keep what they hold."""
-
-    def __init__(self, inner):
-        self.inner = inner
-        self.reset = Signal()
-
-    def elaborate(self, platform):
-        m = Module()
-        m.domains.inner = domain = ClockDomain(local=True)
-        m.d.comb += [domain.clk.eq(ClockSignal()), domain.rst.eq(self.reset)]
-        m.submodules.inner = DomainRenamer("inner")(self.inner)
-        return m
-
-
 def test_events_of_a_former_life():
     """What waited to be told when a reset came is not told after it, and keeps nothing else from being told."""
-    dut = shared(CompletionWriter, 64, 4)
-    bench = Resettable(dut)
+    dut, reset = CompletionWriter(64, 4), Signal()
     world = World(dut, make_rng(), latency=(1, 5))
 
     async def one_life(ctx):
@@ -824,15 +808,15 @@ def test_events_of_a_former_life():
         world.listening = False
         await one_life(ctx)
         assert ctx.get(dut.event[0].valid)
-        ctx.set(bench.reset, 1)
+        ctx.set(reset, 1)
         await ctx.tick()
-        ctx.set(bench.reset, 0)
+        ctx.set(reset, 0)
         world.listening = True
         await one_life(ctx)
         assert sorted((kind, cq) for _, kind, cq in world.events) == [(EventType.COMPLETION, cq) for cq in range(4)]
 
     simulate(
-        bench,
+        ResetInserter(reset)(dut),
         driver,
         background=[
             world.clock,

@@ -1,7 +1,7 @@
 """The set of ids that wait, against one of Python's."""
 
 import pytest
-from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Elaboratable, Module, Signal
+from amaranth.hdl import ResetInserter, Signal
 from streams import make_rng, receive_all, send_all, simulate
 from verbena.hdl.stream.waiting_set import LANES, WaitingSet
 
@@ -85,30 +85,14 @@ def test_latency():
     simulate(dut, testbench)
 
 
-class Resettable(Elaboratable):
-    """A set in a clock domain of its own, to reset it alone."""
-
-    def __init__(self, count):
-        self.inner = WaitingSet(count)
-        self.reset = Signal()
-
-    def elaborate(self, platform):
-        m = Module()
-        m.domains.inner = domain = ClockDomain(local=True)
-        m.d.comb += [domain.clk.eq(ClockSignal()), domain.rst.eq(self.reset)]
-        m.submodules.inner = DomainRenamer("inner")(self.inner)
-        return m
-
-
 def test_a_reset_forgets_all():
-    both = Resettable(16)
-    dut = both.inner
+    dut, reset = WaitingSet(16), Signal()
 
     async def testbench(ctx):
         await send_all(ctx, dut.i, list(range(16)))
-        ctx.set(both.reset, 1)
+        ctx.set(reset, 1)
         await ctx.tick()
-        ctx.set(both.reset, 0)
+        ctx.set(reset, 0)
         await send_all(ctx, dut.i, [3])
         for _ in range(10):
             assert ctx.get(dut.empty)
@@ -120,7 +104,7 @@ def test_a_reset_forgets_all():
         await ctx.tick().repeat(10)
         assert not ctx.get(dut.o.valid)
 
-    simulate(both, testbench)
+    simulate(ResetInserter(reset)(dut), testbench)
 
 
 @pytest.mark.parametrize("count", [1, 6, "8"])
