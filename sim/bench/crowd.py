@@ -7,8 +7,9 @@ from types import SimpleNamespace
 from verbena.hdl.config import Config
 from verbena.sim.devices import world
 from verbena.sim.pair import End, connect, join
+from verbena.sim.wire_limit import both_ways_cycles
 
-from .batch import MTU, OPERATIONS, PATIENCE, REGION, figures, sends
+from .batch import MTU, OPERATIONS, PATIENCE, REGION, data_width, figures, sends
 
 __all__ = ["SIZES", "crowd"]
 
@@ -29,30 +30,39 @@ NOBODY = 0xFFFFF0
 TROUBLES = ("qp_fetches", "retries", "timeouts", "drop_overflow")
 
 
-def _paced(a, b, size, draw, among, count):
-    """Cycles a message, each of one of the first ``among`` queue pairs: ``count`` are timed, behind a quarter as many
-    that warm up.
+def _paced(ways, size, draw, among, count):
+    """Cycles a message of each way, of those that send side by side: pairs of sender and receiver. Each message is of
+    one of the first ``among`` queue pairs; ``count`` a way are timed, behind a quarter as many that warm up, until the
+    first way has done all.
     """
-    begun, done, posted = None, 0, 0
-    warm, last = count // 4, world().cycles
-    while done < warm + count:
-        while posted < warm + count and posted - done < AHEAD:
-            a.qps[draw.randrange(among)].post_send(sends(a, b, OPERATIONS["WRITE"], size, 1, posted))
-            posted += 1
-        came = a.cq.poll(AHEAD)[1]
-        for wc in came:
-            if wc.status:
-                raise RuntimeError(f"message {wc.wr_id} failed: {wc.status!r}")
-        if came:
+    warm = count // 4
+    posted, done = [0] * len(ways), [0] * len(ways)
+    begun = ended = None
+    last = world().cycles
+    while min(done) < warm + count:
+        moved = False
+        for way, (near, far) in enumerate(ways):
+            while posted[way] < warm + count and posted[way] - done[way] < AHEAD:
+                qp = near.qps[draw.randrange(among)]
+                qp.post_send(sends(near, far, OPERATIONS["WRITE"], size, 1, posted[way]))
+                posted[way] += 1
+            came = near.cq.poll(AHEAD)[1]
+            for wc in came:
+                if wc.status:
+                    raise RuntimeError(f"message {wc.wr_id} failed: {wc.status!r}")
+            done[way] += len(came)
+            moved |= bool(came)
+        if moved:
             last = world().cycles
-        done += len(came)
-        if begun is None and done >= warm:
-            begun, first = world().cycles, done
+        if begun is None and min(done) >= warm:
+            begun, first = world().cycles, sum(done)
+        if ended is None and max(done) == warm + count:
+            ended, reached = world().cycles, sum(done)
         if world().cycles - last > PATIENCE:
             raise RuntimeError(f"nothing completed for {PATIENCE} cycles")
-        if not came:
+        if not moved:
             world().advance(256)
-    return (world().cycles - begun) / (done - first)
+    return (ended - begun) * len(ways) / (reached - first)
 
 
 def _wait_for_nobody(a, b, silent, timeout):
@@ -83,36 +93,49 @@ def _wait_for_nobody(a, b, silent, timeout):
 
 def crowd(qps, count, silent=None, sizes=SIZES, seed=1, timeout=SILENT_TIMEOUT):
     """Rows of WRITEs, each of a queue pair drawn at random from ``qps`` that are connected: one for each of ``sizes``,
-    and then the same again beside ``silent`` more queue pairs, half as many if None, whose peers are silent.
+    one way and both ways at once, and then those of one way again beside ``silent`` more queue pairs, half as many if
+    None, whose peers are silent.
 
     Both adapters have ``qps`` queue pairs, so that the sender as well as the receiver has most of them away.
     ``ratio_to_one_slot`` compares with one queue pair alone, ``ratio_to_answering`` with the row without silent ones.
     """
     draw = random.Random(seed)
-    rows, answering, waiting = [], {}, []
+    rows, alone, answering, waiting = [], {}, {}, []
     silent = qps // 2 if silent is None else silent
     ends = {"qps": qps, "depth": AHEAD}
     with End("sim0", REGION, **ends) as a, End("sim1", REGION, **ends) as b:
         print(f"verbena: connect {qps} queue pairs", file=sys.stderr, flush=True)
         connect(a, b, mtu=MTU)
-        alone = {size: _paced(a, b, size, draw, 1, count) for size in sizes}
+        directions = {"one way": [(a, b)], "both ways": [(a, b), (b, a)]}
+        for direction, ways in directions.items():
+            for size in sizes:
+                alone[direction, size] = _paced(ways, size, draw, 1, count)
 
         def troubles():
             counters = [end.context.query_counters(*TROUBLES) for end in (a, b)]
             return {name: sum(one[name] for one in counters) for name in TROUBLES}
 
-        for beside in (0, silent):
+        def measure(direction, size, beside):
+            before = troubles()
+            cycles = _paced(directions[direction], size, draw, qps, count)
+            one = alone[direction, size]
+            more = {name: value - before[name] for name, value in troubles().items()}
+            more |= {"direction": direction, "silent": beside, "slots": Config().slots, "seed": seed}
+            more |= {"one_slot_cycles": round(one, 2), "ratio_to_one_slot": round(cycles / one, 3)}
             if beside:
-                print(f"verbena: {beside} more, whose peers are silent", file=sys.stderr, flush=True)
-                waiting.extend(_wait_for_nobody(a, b, beside, timeout))
+                more["ratio_to_answering"] = round(cycles / answering[size], 3)
+            elif direction == "one way":
+                answering[size] = cycles
+            both = direction == "both ways"  # a message has its ACK: two of the same queue pair seldom come together
+            limit = both_ways_cycles(OPERATIONS["WRITE"], size, MTU, data_width(), 1) if both else None
+            rows.append(figures("WRITE", size, MTU, qps, cycles, limit=limit, **more))
+
+        for direction in directions:
             for size in sizes:
-                before = troubles()
-                cycles = _paced(a, b, size, draw, qps, count)
-                more = {name: value - before[name] for name, value in troubles().items()}
-                more |= {"silent": beside, "slots": Config().slots, "seed": seed}
-                more |= {"one_slot_cycles": round(alone[size], 2), "ratio_to_one_slot": round(cycles / alone[size], 3)}
-                if beside:
-                    more["ratio_to_answering"] = round(cycles / answering[size], 3)
-                answering.setdefault(size, cycles)
-                rows.append(figures("WRITE", size, MTU, qps, cycles, **more))
+                measure(direction, size, 0)
+        if silent:
+            print(f"verbena: {silent} more, whose peers are silent", file=sys.stderr, flush=True)
+            waiting.extend(_wait_for_nobody(a, b, silent, timeout))
+            for size in sizes:
+                measure("one way", size, silent)
     return rows

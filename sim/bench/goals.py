@@ -55,7 +55,7 @@ def _share(aim, **rows):
 NARROW = {"data_width": 64, "memory_latency": 128}
 """The standard configuration, in a world of the latency that it is made for."""
 
-CROWD = {"group": "queue pairs", "qps": 10_000, **NARROW}
+CROWD = {"group": "queue pairs", "direction": "one way", "qps": 10_000, **NARROW}
 
 GOALS = (
     _cycles(14, group="throughput", op="WRITE", size=8, qps=1, **NARROW),

@@ -52,6 +52,8 @@ def test_words_of_a_crowd():
     assert (name_of(judged(row)), aim_text(judged(row))) == ("WRITE, drawn at random", "≤ 100 ✗")
     large = judged(row | {"size": 4096})
     assert (value_text(large), aim_text(large)) == ("10.5 ×", "≤ 1.1 × ✗")
+    both = judged(row | {"direction": "both ways"})
+    assert (name_of(both), aim_text(both)) == ("WRITE, both ways, drawn at random", "")
     beside = judged(row | {"silent": 5_000, "ratio_to_answering": 1.2})
     assert name_of(beside) == "WRITE, drawn at random, beside 5000 silent"
     assert (value_text(beside), aim_text(beside)) == ("1.2 ×", "≤ 1.3 ×")

@@ -80,8 +80,11 @@ def test_a_row_holds_what_it_says():
 def test_a_crowd():
     """Each row says beside how many that wait for nobody; one of these has asked again before it is measured."""
     rows = crowd(8, 40, silent=4, sizes=(8,), timeout=10)
-    assert [(row["qps"], row["size"], row["silent"]) for row in rows] == [(8, 8, 0), (8, 8, 4)]
-    alone, beside = rows
+    kinds = [(row["qps"], row["size"], row["direction"], row["silent"]) for row in rows]
+    assert kinds == [(8, 8, "one way", 0), (8, 8, "both ways", 0), (8, 8, "one way", 4)]
+    alone, both, beside = rows
+    assert both["wire_cycles"] > alone["wire_cycles"]
+    assert both["cycles_per_message"] > 0.9 * both["wire_cycles"]
     for row in rows:
         assert row["ratio_to_one_slot"] == pytest.approx(row["cycles_per_message"] / row["one_slot_cycles"], rel=0.01)
     assert beside["ratio_to_answering"] == pytest.approx(
