@@ -56,7 +56,7 @@ def _paced(ways, size, draw, among, count):
             last = world().cycles
         if begun is None and min(done) >= warm:
             begun, first = world().cycles, sum(done)
-        if ended is None and max(done) == warm + count:
+        elif begun is not None and ended is None and max(done) == warm + count:
             ended, reached = world().cycles, sum(done)
         if world().cycles - last > PATIENCE:
             raise RuntimeError(f"nothing completed for {PATIENCE} cycles")
