@@ -21,7 +21,6 @@ __all__ = [
     "datagram",
     "ends",
     "heard",
-    "macs",
 ]
 
 V2_IPV4, V2_IPV6, V1_IPV4, V1_IPV6 = ALL = range(4)
@@ -45,11 +44,6 @@ def datagram(end, ah, qpn, sges, opcode=SEND):
 def address(gid):
     """A GID as scapy wants it."""
     return str(ipaddress.IPv6Address(int(gid)))
-
-
-def macs(*numbers):
-    """MAC addresses as scapy wants them."""
-    return [":".join(f"{mac:012x}"[i : i + 2] for i in range(0, 12, 2)) for mac in numbers]
 
 
 def heard(tap):

@@ -3,12 +3,13 @@
 import struct
 import zlib
 
+from ether_frames import mac_text
 from scapy.contrib.roce import BTH
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
-__all__ = ["icrc", "mac_text", "rc_frame", "with_icrc"]
+__all__ = ["icrc", "rc_frame", "with_icrc"]
 
 L2 = 14
 
@@ -25,10 +26,6 @@ def icrc(frame):
 def with_icrc(frame):
     """``frame`` with its last four bytes made its ICRC."""
     return frame[:-4] + struct.pack("<I", icrc(frame))
-
-
-def mac_text(mac):
-    return ":".join(f"{mac:012x}"[i : i + 2] for i in range(0, 12, 2))
 
 
 def rc_frame(source, target, qpn, psn, opcode, body=b"", *, ack=1, solicited=0, pad=None, pkey=0xFFFF, **ip):

@@ -5,7 +5,8 @@ import ipaddress
 
 import pytest
 from ends import SEND, SEND_IMM, WRITE, End, completion, connect, fill, quiet, recv, send, settle, sge
-from networks import SIZE, V2_IPV6, address, changed_drops, datagram, ends, heard, macs
+from ether_frames import mac_text
+from networks import SIZE, V2_IPV6, address, changed_drops, datagram, ends, heard
 from scapy.contrib.roce import BTH
 from scapy.layers.inet import UDP as Udp
 from scapy.layers.inet6 import (
@@ -95,7 +96,7 @@ def test_answer_to_a_datagram():
 def frame(end, opcode, psn, body=b"", *, source=PEER, target=None, mac=None, qpn=None, **ip):
     own = end.context._adapter.port.mac
     bth = BTH(opcode=opcode, padcount=-len(body) & 3, dqpn=qpn or end.qp.qp_num, ackreq=1, psn=psn, pkey=0xFFFF)
-    there, here = macs(own if mac is None else mac, MAC)
+    there, here = mac_text(own if mac is None else mac), mac_text(MAC)
     target = int(end.gid) if target is None else target
     head = Ether(dst=there, src=here) / IPv6(src=address(source), dst=address(target), **ip)
     return bytes(head / Udp(sport=0xC123, dport=4791, chksum=0) / bth / Raw(body + bytes(-len(body) & 3)))
@@ -240,7 +241,7 @@ def test_nobody_has_the_address(strangers, impatient):
 def test_a_foreign_host_asks_and_pings(lone):
     """Neighbour solicitation and ping of a host, by scapy."""
     tap, own = world().tap(MAC), str(ipaddress.IPv6Address(int(lone.gid)))
-    ours, theirs = macs(world().adapters[1].mac, MAC)
+    ours, theirs = mac_text(world().adapters[1].mac), mac_text(MAC)
     group = in6_getnsma(ipaddress.IPv6Address(own).packed)
     head = Ether(dst=in6_getnsmac(group), src=theirs) / IPv6(
         src=address(PEER), dst=str(ipaddress.IPv6Address(group)), hlim=255

@@ -6,6 +6,7 @@ import random
 
 import pytest
 from ends import SEND, SEND_IMM, SIGNALED, End, completion, completions, fill, quiet, recv, settle, sge
+from ether_frames import mac_text
 from scapy.contrib.roce import BTH
 from scapy.contrib.roce import GRH as Grh
 from scapy.layers.inet import IP
@@ -174,10 +175,6 @@ def test_among_other_traffic(pair):
 
 def text(gid):
     return str(ipaddress.IPv6Address(gid))
-
-
-def mac_text(mac):
-    return ":".join(f"{mac:012x}"[i : i + 2] for i in range(0, 12, 2))
 
 
 def frame(group, mac, *, qpn=EVERYBODY, opcode=0x64, own=None):

@@ -21,7 +21,8 @@ from ends import (
     sge,
     world,
 )
-from rocegram import mac_text, rc_frame, with_icrc
+from ether_frames import mac_text
+from rocegram import rc_frame, with_icrc
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.l2 import ARP, Dot1Q, Ether
 from streams import make_rng

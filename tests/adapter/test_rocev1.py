@@ -5,7 +5,8 @@ import zlib
 
 import pytest
 from ends import SEND, End, completion, fill, quiet, recv, send, sge
-from networks import SIZE, V1_IPV4, V1_IPV6, V2_IPV4, V2_IPV6, address, changed_drops, datagram, ends, heard, macs
+from ether_frames import mac_text
+from networks import SIZE, V1_IPV4, V1_IPV6, V2_IPV4, V2_IPV6, address, changed_drops, datagram, ends, heard
 from scapy.contrib.roce import BTH
 from scapy.contrib.roce import GRH as Grh
 from scapy.layers.inet import UDP as Udp
@@ -71,8 +72,7 @@ def icrc(frame):
 def frame(end, psn, body, *, version=1, source=PEER, target=None, nexthdr=0x1B):
     bth = BTH(opcode=SEND_ONLY, padcount=-len(body) & 3, dqpn=end.qp.qp_num, ackreq=1, psn=psn, pkey=0xFFFF)
     packet = bth / Raw(body + bytes(-len(body) & 3))
-    there, here = macs(end.context._adapter.port.mac, MAC)
-    head = Ether(dst=there, src=here)
+    head = Ether(dst=mac_text(end.context._adapter.port.mac), src=mac_text(MAC))
     target = int(end.gid) if target is None else target
     if version == 2:
         return bytes(

@@ -5,6 +5,7 @@ import ipaddress
 
 import pytest
 from ends import READ, SEND, WRITE, End, completion, connect, fill, quiet, recv, send, settle, sge
+from ether_frames import mac_text
 from scapy.contrib.roce import BTH
 from scapy.layers.inet import UDP
 from scapy.layers.inet6 import IPv6
@@ -102,9 +103,7 @@ def test_what_stands_on_the_wire(in_vlans):
     tap, own = world().tap(MAC), str(ipaddress.IPv6Address(own_rows(2)[SIX].gid))
     peer = str(ipaddress.IPv6Address(PEER))
     join(end.qp, end.qp, peer, sgid_index=SIX, dest_qp_num=77)
-    ours, theirs = (
-        ":".join(f"{mac:012x}"[i : i + 2] for i in range(0, 12, 2)) for mac in (world().adapters[1].mac, MAC)
-    )
+    ours, theirs = mac_text(world().adapters[1].mac), mac_text(MAC)
     packet = IPv6(src=peer, dst=own) / UDP(sport=0xC123, dport=4791, chksum=0)
     packet /= BTH(opcode=4, dqpn=end.qp.qp_num, ackreq=1, psn=0, pkey=0xFFFF) / Raw(b"tags")
     recv(end, [sge(end, 0, 100)])

@@ -126,6 +126,15 @@ def test_a_seed_that_fails_stops_no_other(tmp_path, monkeypatch, capsys):
     assert "seed 1," not in told.out
 
 
+def test_a_clock_too_many_is_told(tmp_path, monkeypatch, capsys):
+    design = to_rtlil(Harness(Core()), "top")
+    monkeypatch.setattr(area, "write_design", lambda config, folder, spread: (folder / "top.il").write_text(design))
+    another = "placed['fmax']['other'] = placed['fmax']['clk']"
+    stand_in(tmp_path, monkeypatch, "NEXTPNR_ECP5", NEXTPNR + another + REPORT)
+    assert area.main(["--no-blocks", "--output", str(tmp_path / "area.json")]) == 1
+    assert "seed 1: expected one clock in nextpnr's report, not ['clk', 'other']" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_tool_that_fails_says_why(tmp_path, monkeypatch, capsys):
     stand_in(tmp_path, monkeypatch, "YOSYS", "print('ERROR: no such design'); raise SystemExit(3)")
