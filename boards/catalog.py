@@ -52,6 +52,9 @@ E1512 = KSZ9031 | {"rx_delay": 2e-9}
 FEW_ROWS = {"lut_rows": 16, "lut_width": 73}
 """For a device with little block RAM. Wider tables stay there: four fifths of each kind are taken then."""
 
+NARROW_ROWS = FEW_ROWS | {"lut_width": 37}
+"""Where the host memory leaves more block RAM to the engine: less wire."""
+
 ECPIX5 = {"loader": ("--board", "ecpix5")} | KSZ9031
 
 
@@ -67,7 +70,7 @@ BOARDS = [
         50_000_000,
         MEDIUM,
         sdram=SdramChip(banks=4, rows=2048, columns=256, width=32),
-        memories=FEW_ROWS,
+        memories=NARROW_ROWS,
         loader=("--board", "colorlight-i9"),
     ),
 ]
