@@ -27,7 +27,7 @@ from .harness import Harness
 from .nextpnr import folder_of, place_and_route
 from .progress import Stages
 from .synthesis import SEED, finish, free_states, synth_ecp5
-from .tools import BuildError, run_tool, side_by_side
+from .tools import BuildError, run_yosys, side_by_side
 
 __all__ = ["COMPOSED", "DEEPEST", "main", "measure", "synthesize", "write_design"]
 
@@ -50,7 +50,7 @@ def write_design(config, folder, spread=None):
 def synthesize(folder):
     """Cells of the whole; leaves its netlist in ``top.json``."""
     script = f"read_rtlil top.il; {synth_ecp5(folder, '-top top -json top.json')}; tee -q -o flat.json stat -json"
-    run_tool("yosys", ["-p", script], folder, "yosys.log")
+    run_yosys(script, folder)
     cells = json.loads((folder / "flat.json").read_text())["modules"]["\\top"]["num_cells_by_type"]
     cells["TRELLIS_FF"] -= finish(folder / "top.json", "top")
     return count(cells)

@@ -17,7 +17,7 @@ from verbena.hdl.generate import to_rtlil
 from verbena.hdl.rnic import Rnic
 from verbena.sw.tools.command import command_line
 
-from .tools import BuildError, run_tool
+from .tools import BuildError, run_yosys
 
 __all__ = ["count", "main", "measure"]
 
@@ -66,7 +66,7 @@ def measure(component):
     with tempfile.TemporaryDirectory(prefix="verbena-") as folder:
         folder = Path(folder)
         (folder / "top.il").write_text(to_rtlil(component, "top"))
-        run_tool("yosys", ["-p", script], folder, "yosys.log")
+        run_yosys(script, folder)
         return count(json.loads((folder / "stat.json").read_text())["modules"]["\\top"]["num_cells_by_type"])
 
 

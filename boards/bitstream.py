@@ -10,7 +10,7 @@ from .board import Top
 from .floorplan import draw
 from .nextpnr import PLACED, folder_of, place_and_route, signal_of
 from .synthesis import finish, free_states, place_memories, synth_ecp5
-from .tools import BuildError, run_tool
+from .tools import BuildError, run_tool, run_yosys
 
 __all__ = ["COMPOSED", "check", "place", "publish", "synthesize"]
 
@@ -35,7 +35,7 @@ def synthesize(board, folder, *, mac, ip, allowed):
     (folder / "top.lpf").write_text(files["top.lpf"])
     (folder / "top.il").write_text(place_memories(free_states(mark_collisions(files["top.il"])), **board.memories))
     script = f"read_rtlil top.il; {synth_ecp5(folder, '-top top -json top.json')}"
-    run_tool("yosys", ["-p", script], folder, "yosys.log")
+    run_yosys(script, folder)
     finish(folder / "top.json", "top")
 
 

@@ -6,7 +6,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 
 from .synthesis import synth_ecp5
-from .tools import run_tool
+from .tools import run_yosys
 
 __all__ = ["KINDS", "LUTS_OF", "count", "count_blocks", "show"]
 
@@ -38,7 +38,7 @@ def count_blocks(folder, composed):
 
     def cells(block):
         script = f"read_rtlil ../top.il; {synth_ecp5(logs, f'-top {block}')}; tee -q -o {block}.json stat -json"
-        run_tool("yosys", ["-p", script], logs, f"{block}.log")
+        run_yosys(script, logs, f"{block}.log")
         (module,) = json.loads((logs / f"{block}.json").read_text())["modules"].values()
         return count({kind.removeprefix("\\"): number for kind, number in module["num_cells_by_type"].items()})
 

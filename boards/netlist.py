@@ -9,7 +9,7 @@ from verbena.hdl.generate import to_rtlil
 from verbena.sw.tools.command import command_line
 
 from .synthesis import finish, free_states, synth_ecp5
-from .tools import run_tool
+from .tools import run_yosys
 
 __all__ = ["CELLS", "main", "to_netlist"]
 
@@ -30,11 +30,9 @@ def to_netlist(component, name):
         folder = Path(folder)
         (folder / "design.il").write_text(free_states(to_rtlil(component, name)))
         script = f"read_rtlil design.il; {synth_ecp5(folder, f'-top {name} -json mapped.json')}"
-        run_tool("yosys", ["-p", script], folder, "yosys.log")
+        run_yosys(script, folder)
         finish(folder / "mapped.json", name)
-        run_tool(
-            "yosys", ["-p", "read_json mapped.json; write_verilog -noattr -simple-lhs mapped.v"], folder, "yosys.log"
-        )
+        run_yosys("read_json mapped.json; write_verilog -noattr -simple-lhs mapped.v", folder)
         return (folder / "mapped.v").read_text()
 
 

@@ -50,6 +50,26 @@ def test_a_program_that_fails(said, message, tmp_path):
         tools.run_tool(*python(f"print({said!r}); raise SystemExit(3)"), tmp_path, "log")
 
 
+def test_what_yosys_says_behind_abc(tmp_path):
+    """YoWASP's says nothing any more on its output when ABC has run; its log has all, and so has the error."""
+    script = "read_verilog top.v; synth; abc; stat; nothing_of_this_name"
+    (tmp_path / "top.v").write_text("module top(input a, b, output o); assign o = a ^ b; endmodule\n")
+    with pytest.raises(tools.BuildError, match="No such command: nothing_of_this_name"):
+        tools.run_yosys(script, tmp_path)
+    log = (tmp_path / "yosys.log").read_text()
+    assert 0 < log.index("Executing ABC pass") < log.index("Printing statistics")
+
+
+def test_a_yosys_that_does_not_come_to_its_log(tmp_path, monkeypatch):
+    """What it says is told, and no log of an older run."""
+    (tmp_path / "yosys.log").write_text("ERROR: an old one\n")
+    (tmp_path / "yosys").write_text("#!/bin/sh\necho ERROR: no library; exit 1\n")
+    (tmp_path / "yosys").chmod(0o755)
+    monkeypatch.setenv("YOSYS", str(tmp_path / "yosys"))
+    with pytest.raises(tools.BuildError, match="failed: ERROR: no library"):
+        tools.run_yosys("help", tmp_path)
+
+
 ENDLESS = "import os, time; print(os.getpid())\nwhile True: time.sleep(1)"
 
 
