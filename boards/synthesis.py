@@ -25,8 +25,8 @@ LUT_RAM_MUX = Path(__file__).with_name("native") / "lut_ram_mux.v"
 
 MAPPING = "abc9.script.flow3"
 """yosys' script for ABC that maps logic to LUTs four times, each time written anew in another way, and keeps the best.
-Of the standard engine it takes 3.4 % fewer LUT4 than the one that ``synth_ecp5`` uses by itself, with as many levels, in
-12 s more.
+It takes 3.4 % fewer LUT4 of the standard engine than the one that ``synth_ecp5`` uses by itself, with as many levels,
+and 12 s more.
 """
 
 SEED = 1
