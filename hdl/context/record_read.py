@@ -79,6 +79,8 @@ class RecordRead(wiring.Component):
         address, whole = Signal(64), Signal()
         offset = Signal(range(max(2 * READ_BYTES, QPC_DRIVER + self.most * WORD_BITS // 8)))
         number = Signal(range(most + 1))  # of the next word of the record
+        end = Signal.like(number)  # that behind its last one; the first read goes on when its header has come
+        m.d.sync += end.eq(self.words + DRIVER_WORDS)
         word, comes = Signal(WORD_BITS), Signal()
         length = Signal(range(READ_BYTES + 1))  # up to the next block of READ_BYTES
         with m.If(offset == 0):
@@ -137,6 +139,6 @@ class RecordRead(wiring.Component):
                     m.next = "MORE"
             with m.State("MORE"):
                 m.next = "IDLE"
-                with m.If(whole & self.known & (self.words + DRIVER_WORDS > number) & ~self.failed):
+                with m.If(whole & self.known & (end > number) & ~self.failed):
                     m.next = "ASK"
         return m
