@@ -124,7 +124,7 @@ class ContextBank(wiring.Component):
         ]
         m.d.sync += begins.eq(takes)
         with m.If(writes):
-            m.d.sync += [writes.eq(~last), row.eq(self._next(row)), waiting.eq(waiting >> part)]
+            m.d.sync += [writes.eq(~last), row.eq(self._next(row)), waiting[:-part].eq(waiting[part:])]
             m.d.sync += ready.eq(last | self._is_last(self._next(row)))
         with m.If(takes):
             m.d.sync += [writes.eq(1), slot.eq(port.slot), row.eq(0), waiting.eq(port.data), ready.eq(self.rows == 1)]

@@ -59,10 +59,10 @@ class PartFifo(wiring.Component):
             ram.w_data.eq(given[:width]),
             ram.w_en.eq(~free),
         ]
-        m.d.sync += given.eq(Mux(free, Value.cast(self.i.payload), given >> width))
         with m.If(free):
-            m.d.sync += free.eq(~self.i.valid)
+            m.d.sync += [given.eq(Value.cast(self.i.payload)), free.eq(~self.i.valid)]
         with m.Else():
+            m.d.sync += given[:-width].eq(given[width:])
             m.d.sync += [tail.eq(tail + 1), free.eq(tail[:bits] == parts - 1)]
 
         # And so does the one that comes out.
