@@ -61,7 +61,7 @@ ECPIX5 = {"loader": ("--board", "ecpix5")} | KSZ9031
 BOARDS = [
     Board("ecpix5-85f", ECPIX585Platform, 62_500_000, LARGE, **ECPIX5),
     Board("ecpix5-45f", ECPIX545Platform, 62_500_000, NODE, 32768, minutes=16, **ECPIX5),
-    Board("versa-5g", VersaECP55GPlatform, 62_500_000, MEDIUM, 32768, memories=FEW_ROWS, **E1512),
+    Board("versa-5g", VersaECP55GPlatform, 62_500_000, MEDIUM, 32768, minutes=60, memories=FEW_ROWS, **E1512),
     Board("butterstick", ButterStickPlatform, 62_500_000, LARGE, **KSZ9031),
     Board("logicbone", Logicbone85FPlatform, 62_500_000, LARGE, **KSZ9031),
     Board(
@@ -69,6 +69,7 @@ BOARDS = [
         ColorlightI9Platform,
         50_000_000,
         MEDIUM,
+        minutes=60,
         sdram=SdramChip(banks=4, rows=2048, columns=256, width=32),
         memories=NARROW_ROWS,
         loader=("--board", "colorlight-i9"),
