@@ -35,10 +35,8 @@ DEVICE = ["--um5g-85k", "--speed", "8", "--package", "CABGA756"]
 AIM_MHZ = 125
 """What the engine is to reach on this device."""
 
-DEEPEST = 8
-"""Levels of LUTs from register to register, at most. All but a few ends of paths have 7; which ones have more differs
-from one netlist to the next, for yosys gives back area where it holds a path for short.
-"""
+DEEPEST = 7
+"""Levels of LUTs from register to register, at most."""
 
 COMPOSED = ("top.core", "top.core.send", "top.core.wire")
 """What is no more than blocks of its own."""

@@ -53,7 +53,7 @@ FEW_ROWS = {"lut_rows": 16, "lut_width": 73}
 """For a device with little block RAM. Wider tables stay there: four fifths of each kind are taken then."""
 
 NARROW_ROWS = FEW_ROWS | {"lut_width": 37}
-"""Where the host memory leaves more block RAM to the engine: less wire."""
+"""Where the host memory takes no block RAM: tables of more than 36 bits stand there."""
 
 ECPIX5 = {"loader": ("--board", "ecpix5")} | KSZ9031
 

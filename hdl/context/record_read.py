@@ -79,7 +79,7 @@ class RecordRead(wiring.Component):
         address, whole = Signal(64), Signal()
         offset = Signal(range(max(2 * READ_BYTES, QPC_DRIVER + self.most * WORD_BITS // 8)))
         number = Signal(range(most + 1))  # of the next word of the record
-        end = Signal.like(number)  # that behind its last one; the first read goes on when its header has come
+        end = Signal.like(number)  # that behind its last one, a cycle after `words`: the header's read ends later
         m.d.sync += end.eq(self.words + DRIVER_WORDS)
         word, comes = Signal(WORD_BITS), Signal()
         length = Signal(range(READ_BYTES + 1))  # up to the next block of READ_BYTES

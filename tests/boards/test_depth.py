@@ -4,6 +4,7 @@ import json
 
 import pytest
 from verbena.boards import area, depth
+from verbena.boards.clocking import clock_network
 from verbena.hdl.config import Config
 
 
@@ -85,8 +86,10 @@ def test_command_line(tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("qps", [16384, 64])
 def test_the_engine_is_shallow(qps, tmp_path):
-    """In its standard configuration, and without a table of queue pairs, from register to register."""
-    area.write_design(Config(qps=qps), tmp_path)
+    """In its standard configuration, and without a table of queue pairs, from register to register, as `make area` and
+    boards build it: with its reset on a network for clocks.
+    """
+    area.write_design(Config(qps=qps), tmp_path, clock_network)
     area.synthesize(tmp_path)
     found = depth.deepest(json.loads((tmp_path / "top.json").read_text())["modules"]["top"], 1)
     assert max(found["histogram"]) <= area.DEEPEST, found["paths"]
