@@ -118,8 +118,8 @@ bench: $(READY) ## Measure cycles per message; writes build/bench.json and build
 		--output build/bench-sweep verbena.sim.bench --output '{folder}/bench.json',$(BIN)/python -m verbena.sim.bench $(if $(WIDTH),--data-width $(WIDTH))) \
 		$(if $(ALL),--all) $(if $(ONLY),--only '$(ONLY)')
 
-area: $(READY) ## Synthesize, place and route for ECP5; writes build/area.json (SEEDS="1 2 3" QUICK=1; takes an hour and a half and more a seed)
-	$(BIN)/python -m verbena.boards.area $(if $(SEEDS),--seeds $(SEEDS)) $(if $(QUICK),--no-blocks)
+area: $(READY) ## Synthesize, place and route for ECP5; writes build/area.json (SEEDS="1 2 3" ENGINE="everything" QUICK=1; takes half an hour to one and a half a seed)
+	$(BIN)/python -m verbena.boards.area $(if $(ENGINE),--engine '$(ENGINE)') $(if $(SEEDS),--seeds $(SEEDS)) $(if $(QUICK),--no-blocks)
 
 area-xilinx: $(READY) ## Synthesize for UltraScale+ at 64 and 512 bits; writes build/area_xcup.json (takes about a quarter of an hour)
 	$(BIN)/python -m verbena.boards.area_xilinx

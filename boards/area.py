@@ -28,6 +28,7 @@ from .nextpnr import folder_of, place_and_route
 from .progress import Stages
 from .synthesis import SEED, finish, free_states, synth_ecp5
 from .tools import BuildError, run_yosys, side_by_side
+from .variants import ROWS
 
 __all__ = ["COMPOSED", "DEEPEST", "main", "measure", "synthesize", "write_design"]
 
@@ -37,6 +38,8 @@ AIM_MHZ = 125
 
 DEEPEST = 7
 """Levels of LUTs from register to register, at most."""
+
+SIZES = ("data_width", "qps", "cqs")
 
 COMPOSED = ("top.core", "top.core.send", "top.core.wire")
 """What is no more than blocks of its own."""
@@ -127,19 +130,21 @@ def _show(result):
 @command_line
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m verbena.boards.area", description=__doc__.splitlines()[0])
-    parser.add_argument("--data-width", type=int, default=64)
-    parser.add_argument("--qps", type=int, default=Config().qps)
-    parser.add_argument("--cqs", type=int, default=64)
+    parser.add_argument("--engine", default="standard", choices=ROWS, metavar="NAME", help="; ".join(ROWS))
+    for size in SIZES:
+        parser.add_argument(f"--{size.replace('_', '-')}", type=int, help="instead of the engine's")
     parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", default=[SEED], help="of nextpnr (%(default)s)")
     parser.add_argument("--jobs", type=int, metavar="N", help="runs side by side (the number of processors)")
     parser.add_argument("--no-blocks", action="store_true", help="totals and clock only")
     parser.add_argument("--output", type=Path, default=Path("build/area.json"))
     args = parser.parse_args(argv)
-    config = Config(data_width=args.data_width, qps=args.qps, cqs=args.cqs)
     seeds = list(dict.fromkeys(args.seeds))
+    given = {size: getattr(args, size) for size in SIZES if getattr(args, size) is not None}
+    engine = ", ".join([args.engine, *(f"{size}={value}" for size, value in given.items())])
+    config = Config(**ROWS[args.engine] | given)
 
     def done(result):
-        args.output.write_text(json.dumps(result, indent=1) + "\n")
+        args.output.write_text(json.dumps({"engine": engine} | result, indent=1) + "\n")
 
     try:
         result = measure(config, args.output.parent / "area", seeds, not args.no_blocks, args.jobs, done)

@@ -13,7 +13,8 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from verbena.boards.area_switches import ROWS, table
+from verbena.boards.area_switches import table
+from verbena.boards.variants import ROWS
 from verbena.hdl.config import Config
 
 HERE = Path(__file__).resolve().parent
@@ -25,7 +26,7 @@ SWITCHES = "<!-- switches -->"
 
 COLUMNS = {
     "boards": "board, device, commit, seed, engine's MHz, of, Ethernet's MHz (of 125), minutes, LUT4 sites, block RAMs",
-    "area": "commit, seed, MHz, minutes, LUT4 sites, flip-flops, block RAMs",
+    "area": "engine, commit, seed, MHz, minutes, LUT4 sites, flip-flops, block RAMs",
 }
 
 
@@ -50,7 +51,7 @@ def boards(results):
 def area(results):
     for run in results["area"]:
         used = [_used(run, kind) for kind in ("TRELLIS_COMB", "TRELLIS_FF", "DP16KD")]
-        yield [run["commit"], run["seed"], run["fmax_mhz"], round(run["seconds"] / 60), *used]
+        yield [run["engine"], run["commit"], run["seed"], run["fmax_mhz"], round(run["seconds"] / 60), *used]
 
 
 def fill(text, results):
@@ -72,12 +73,16 @@ def _measured(run):
 
 
 def _newest(before, measured, commit):
-    """A run for each seed, the newest."""
-    runs = {run["seed"]: run for run in before}
+    """A run for each seed (and engine, if runs tell it), the newest."""
+
+    def place(run):
+        return list(ROWS).index(run.get("engine", next(iter(ROWS)))), run["seed"]
+
+    runs = {place(run): run for run in before}
     for run in measured:
         if run not in map(_measured, runs.values()):
-            runs[run["seed"]] = run | {"commit": commit}
-    return [runs[seed] for seed in sorted(runs)]
+            runs[place(run)] = run | {"commit": commit}
+    return [runs[each] for each in sorted(runs)]
 
 
 def take(results, folder, commit):
@@ -90,9 +95,10 @@ def take(results, folder, commit):
     path = folder / "area.json"
     if path.exists():
         measured = json.loads(path.read_text())
-        if measured["config"] != asdict(Config()):
-            raise SystemExit(f"{path} is of another engine than the standard one, which the table is of")
-        placed = [run for run in measured["runs"] if "error" not in run]
+        engine = measured["engine"]
+        if engine not in ROWS or measured["config"] != asdict(Config(**ROWS[engine])):
+            raise SystemExit(f"{path} is of an engine that the table does not have: {engine}")
+        placed = [{"engine": engine} | run for run in measured["runs"] if "error" not in run]
         results["area"] = _newest(results["area"], placed, commit)
     path = folder / "area_switches.json"
     if path.exists():

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from verbena.boards.variants import ROWS
 from verbena.hdl.config import Config
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -48,7 +49,9 @@ def test_boards_are_taken_one_by_one(tmp_path):
         (tmp_path / "boards.json").write_text(json.dumps(built))
         placed = [{"seed": seed, "fmax_mhz": 99.5, "seconds": seconds, "utilization": {}} for seed in seeds]
         placed.append({"seed": 9, "error": "no place for a cell", "seconds": 5})
-        (tmp_path / "area.json").write_text(json.dumps({"config": asdict(Config()), "runs": placed}))
+        (tmp_path / "area.json").write_text(
+            json.dumps({"engine": "standard", "config": asdict(Config()), "runs": placed})
+        )
         script.take(known, tmp_path, commit)
 
     take("aaaa", 600, 3, 1)
@@ -62,14 +65,31 @@ def test_boards_are_taken_one_by_one(tmp_path):
     assert "old" not in page
     assert page.endswith("<!-- end -->\nrest\n")
     assert [(run["seed"], run["commit"]) for run in known["area"]] == runs
-    assert "| bbbb | 2 | 99.5 | 20 |" in script.fill("<!-- clocks of area -->\n\nold\n\n<!-- end -->\n", known)
+    assert "| standard | bbbb | 2 | 99.5 | 20 |" in script.fill(
+        "<!-- clocks of area -->\n\nold\n\n<!-- end -->\n", known
+    )
 
 
-def test_clocks_of_another_engine_are_not_taken(tmp_path):
-    script = script_of("write_boards")
+def area_of(engine, config):
+    """What ``make area`` leaves of an engine, with one seed."""
     run = {"seed": 1, "fmax_mhz": 300, "seconds": 5, "utilization": {}}
-    (tmp_path / "area.json").write_text(json.dumps({"config": asdict(Config(qps=64)), "runs": [run]}))
-    with pytest.raises(SystemExit, match=r"area\.json is of another engine than the standard one"):
+    return json.dumps({"engine": engine, "config": asdict(config), "runs": [run]})
+
+
+def test_each_engine_has_its_clocks(tmp_path):
+    script = script_of("write_boards")
+    known = {"boards": {}, "area": [], "switches": {}}
+    for engine in ("RC alone", "standard"):
+        (tmp_path / "area.json").write_text(area_of(engine, Config(**ROWS[engine])))
+        script.take(known, tmp_path, "aaaa")
+    assert [run["engine"] for run in known["area"]] == ["standard", "RC alone"]
+
+
+@pytest.mark.parametrize("engine", ["standard", "standard, qps=64"])
+def test_clocks_of_another_engine_are_not_taken(tmp_path, engine):
+    script = script_of("write_boards")
+    (tmp_path / "area.json").write_text(area_of(engine, Config(qps=64)))
+    with pytest.raises(SystemExit, match=rf"area\.json is of an engine that the table does not have: {engine}"):
         script.take({"boards": {}, "area": [], "switches": {}}, tmp_path, "aaaa")
 
 

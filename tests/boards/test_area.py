@@ -126,6 +126,22 @@ def test_a_seed_that_fails_stops_no_other(tmp_path, monkeypatch, capsys):
     assert "seed 1," not in told.out
 
 
+def test_the_engine_is_named(tmp_path, monkeypatch):
+    """With all that differs from the one of that name, so that nobody takes it for that."""
+    made = []
+
+    def write(config, folder, spread):
+        made.append(config)
+        (folder / "top.il").write_text(to_rtlil(Harness(Core()), "top"))
+
+    monkeypatch.setattr(area, "write_design", write)
+    stand_in(tmp_path, monkeypatch, "NEXTPNR_ECP5", NEXTPNR + REPORT)
+    output = tmp_path / "area.json"
+    assert area.main(["--engine", "RC alone", "--qps", "64", "--no-blocks", "--output", str(output)]) == 0
+    assert made == [Config(uc=False, ud=False, qps=64)]
+    assert json.loads(output.read_text())["engine"] == "RC alone, qps=64"
+
+
 def test_a_clock_too_many_is_told(tmp_path, monkeypatch, capsys):
     design = to_rtlil(Harness(Core()), "top")
     monkeypatch.setattr(area, "write_design", lambda config, folder, spread: (folder / "top.il").write_text(design))

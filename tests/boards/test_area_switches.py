@@ -5,8 +5,9 @@ from dataclasses import fields
 
 import pytest
 from verbena.boards import area_switches
-from verbena.boards.area_switches import ROWS, main, table
+from verbena.boards.area_switches import main, table
 from verbena.boards.tools import BuildError
+from verbena.boards.variants import ROWS
 from verbena.hdl.config import Config
 
 
