@@ -83,10 +83,12 @@ In that process, and nowhere else, `pyverbs` is another name of `verbena.sw.verb
   `SendWR.set_bind_wr` or `QPEx.wr_bind_mw`; and fast registration, which pyverbs does not have, as the kernel has it
   in `ib_alloc_mr`, `ib_map_mr_sg` and `ib_reg_wr`: `fast_region.FastMR(pd, max_pages)`, its `map(address, length)`,
   and `SendWR(opcode=IBV_WR_REG_MR)` with `set_reg_wr(mr, access)`. IBV_WR_LOCAL_INV and IBV_WR_SEND_WITH_INV take the
-  key in `imm_data`, and make such a region, or a window of type 2, invalid again; of a window, only those of the
-  queue pair to which it is bound. Each of these requests but the SEND begins when all before it in its queue are
-  complete. One that fails ends the queue pair: IBV_WC_MW_BIND_ERR for a window, IBV_WC_LOC_QP_OP_ERR for the others,
-  IBV_WC_REM_ACCESS_ERR for a SEND with invalidate. The completion of REG_MR has the kernel's opcode, 10.
+  key in `imm_data`, and make such a region, or a window of type 2, invalid again; of a window, only those of the queue
+  pair to which it is bound. A region with bound windows is not deregistered, registered anew or mapped anew (EBUSY);
+  if it goes with a parent, or because nobody has it any more, its windows are bound to nothing then. Each of these
+  requests but the SEND begins when all before it in its queue are complete. One that fails ends the queue pair:
+  IBV_WC_MW_BIND_ERR for a window, IBV_WC_LOC_QP_OP_ERR for the others, IBV_WC_REM_ACCESS_ERR for a SEND with
+  invalidate. The completion of REG_MR has the kernel's opcode, 10.
 * **Ethernet frames**, on devices that can (`max_raw_ethy_qp`; simulated ones do): a QP of type IBV_QPT_RAW_PACKET sends
   whole frames, from the destination address on and without FCS, of 14 to 4096 bytes, and zeros behind one that is
   shorter than 60. A longer one completes with IBV_WC_LOC_LEN_ERR. It has one attribute, the port. What comes to the

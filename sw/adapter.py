@@ -421,6 +421,15 @@ class Adapter:
         with self._lock:
             return self.regions.valid_key(region)
 
+    def bind_window(self, window, key, region):
+        with self._lock:
+            self.regions.bind(window, key, region)
+
+    def has_windows(self, region):
+        """Whether a window is bound to a region now."""
+        with self._lock:
+            return bool(self.regions.bound(region))
+
     def deregister(self, region):
         with self._lock:
             self.regions.deregister(region)

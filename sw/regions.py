@@ -34,6 +34,8 @@ class Region:
         self.key = index << 8 | variant
         self.mtt = None
         self.entry = {"valid": 1, "variant": variant}
+        self.windows = set()  # that may be bound to it
+        self.bindings = {}  # of a window: what it is bound to if it is valid with this variant; None: no bytes
 
 
 class Regions:
@@ -108,25 +110,43 @@ class Regions:
     def map(self, region, address, length):
         """Makes memory, a whole number of 4 KiB pages, that of a fast region which is not valid."""
         pages = self.memory.bus_pages(address, length)
-        mtt, bus = self._table(pages)
+        # Of what a work request claims the device knows no more than how much there is room for.
+        mtt, bus = self._table(pages, region.entry["pages_or_qpn"])
         self.memory.write(self._place(region.index) + MTT_ADDRESS, bus.to_bytes(WORD, "little"))
         self._retire(region.mtt)
         region.mtt = mtt
 
     def valid_key(self, region):
         """The key by which the device lets somebody use a region or window now; None if it is not valid."""
-        entry = MPT.unpack(self.memory.read(self._place(region.index), MPT.size))
+        entry = self._entry(region.index)
         return region.index << 8 | entry["variant"] if entry["valid"] else None
 
+    def bind(self, window, key, region):
+        """A work request will bind a window to a region, or to nothing (None), by this key."""
+        window.bindings[key & 0xFF] = region
+        if region is not None:
+            region.windows.add(window)
+
+    def bound(self, region):
+        """Windows that are bound to a region now."""
+        return [
+            window
+            for window in region.windows
+            if (key := self.valid_key(window)) is not None and window.bindings.get(key & 0xFF) is region
+        ]
+
     def deregister(self, region):
-        """Takes a region back. When this returns the device uses its memory no more."""
-        self._withdraw(region.index)
-        if region.entry.get("kind", KeyKind.REGION) != KeyKind.REGION:
-            # A work request that had looked at the entry before may have written to it since. It is over, but another
-            # one may have found what it wrote. What finds nothing writes nothing.
-            while any(self.memory.read(self._place(region.index), WORD)):
-                self._withdraw(region.index)
+        """Takes a region or window back. When this returns the device uses its memory no more, nor by a window."""
+        self._take_back(region)
         self.memory.write(self._place(region.index), bytes(MPT.size))
+        for window in self.bound(region):  # no other one is bound any more
+            self._take_back(window)
+            self._enter(window.index, MPT.pack(**window.entry | {"variant": self._variants[window.index]}))
+        for window in region.windows:
+            window.bindings = {key: to for key, to in window.bindings.items() if to is not region}
+        for other in region.bindings.values():
+            if other is not None:
+                other.windows.discard(region)
         self._retire(region.mtt)
         del self.by_index[region.index]
 
@@ -169,15 +189,18 @@ class Regions:
         mtt, bus = self._table(entries) if entries else (None, 0)
         return mtt, {"address": iova, "length": length, "log_page_size": log_page, "mtt_address": bus}
 
-    def _table(self, entries):
-        """A translation table, its address and size, and its bus address."""
-        size = max(LEAST_TABLE, MTT.size * len(entries))
+    def _table(self, entries, room=0):
+        """A translation table, its address and size, and its bus address. It has room for so many entries at least, of
+        which those that are not told are absent.
+        """
+        size = max(LEAST_TABLE, MTT.size * max(room, len(entries)))
         try:
             table, bus = self.memory.alloc_contiguous(size, LEAST_TABLE)
         except MemoryError:
             self._free_retired()
             table, bus = self.memory.alloc_contiguous(size, LEAST_TABLE)
-        self.memory.write(table, b"".join(MTT.pack(present=1, page=entry >> LOG_PAGE) for entry in entries))
+        told = b"".join(MTT.pack(present=1, page=entry >> LOG_PAGE) for entry in entries)
+        self.memory.write(table, told.ljust(size, b"\0"))
         return (table, size), bus
 
     def _free(self, mtt):
@@ -209,6 +232,20 @@ class Regions:
         place = self._place(index)
         self.memory.write(place + WORD, entry[WORD:])
         self.memory.write(place, entry[:WORD])
+
+    def _entry(self, index):
+        return MPT.unpack(self.memory.read(self._place(index), MPT.size))
+
+    def _take_back(self, region):
+        """Makes a region or window invalid, for good. Its last variant, which work requests change, is kept."""
+        self._variants[region.index] = self._entry(region.index)["variant"]
+        self._withdraw(region.index)
+        if region.entry.get("kind", KeyKind.REGION) != KeyKind.REGION:
+            # A work request that had looked at the entry before may have written to it since. It is over, but another
+            # one may have found what it wrote. What finds nothing writes nothing.
+            while any(self.memory.read(self._place(region.index), WORD)):
+                self._variants[region.index] = self._entry(region.index)["variant"]
+                self._withdraw(region.index)
 
     def _withdraw(self, index):
         """Makes an entry invalid, and has the device forget it."""

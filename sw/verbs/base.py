@@ -77,6 +77,19 @@ class DeviceHolder(PyverbsObject):
         raise NotImplementedError
 
 
+class HoldsNothing(PyverbsObject):
+    """What has nothing to take back: a context manager, and closed, as pyverbs' is, without effect."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        return False
+
+    def close(self):
+        """Nothing."""
+
+
 class PyverbsCM(PyverbsObject, ABC):
     """A resource: context manager, closed once, its children before it.
 

@@ -6,7 +6,7 @@ import errno
 import weakref
 
 from .base import PyverbsCM, attempt, refuse
-from .libibverbs_enums import ibv_access_flags
+from .libibverbs_enums import ibv_access_flags, ibv_qp_state
 from .mr import check_access
 from .number import within
 from .pd import PD
@@ -20,13 +20,17 @@ MAX_FAST_PAGES = 1 << 16
 
 _PAGE = 4096
 
+_OVER = (ibv_qp_state.IBV_QPS_RESET, ibv_qp_state.IBV_QPS_ERR)
+"""States in which a queue pair does nothing that was posted before."""
+
 
 class FastMR(PyverbsCM):
     """A region with room for ``max_pages`` pages of 4 KiB, which is not valid yet.
 
     :meth:`map` says which memory it stands for; a request REG_MR (:meth:`.SendWR.set_reg_wr`) then makes it valid, with
     a key and rights; LOCAL_INV here, or a SEND with invalidate of a peer, makes it invalid again, and it can be mapped
-    anew. Requests that are posted behind REG_MR may use it at once.
+    anew. Requests that are posted behind REG_MR may use it at once. A window that is bound to it stays so while it is
+    invalid, over the memory that it has had until then.
 
     EINVAL: ``max_pages`` is not 1 to :data:`MAX_FAST_PAGES`; EOPNOTSUPP: the device has no such regions.
     """
@@ -45,7 +49,8 @@ class FastMR(PyverbsCM):
         self.access = 0
         self.iova = self.length = 0
         self._memory = None
-        self._windows = weakref.WeakKeyDictionary()
+        self._writable = False  # what it stands for is to be written, too
+        self._asked = None  # the queue pair of the last REG_MR, weakly, which life of that, and the WQE's index
         self._adapter = pd.context._adapter
         with attempt(failed):
             self._region = self._adapter.register_fast(pd.handle, max_pages)
@@ -81,13 +86,17 @@ class FastMR(PyverbsCM):
         by ``iova``, or by the address if that is None. ``access`` without LOCAL_WRITE allows memory that the process
         may only read.
 
-        EBUSY: the region is valid; EINVAL: no bytes, more pages than there is room for, or an ``iova`` at another place
-        of its page; EFAULT: the process does not have the memory, or the device does not reach it.
+        EBUSY: the region is valid, or no completion has told yet that the last REG_MR is done, or a window is bound to
+        it; EINVAL: no bytes, more pages than there is room for, or an ``iova`` at another place of its page; EFAULT:
+        the process does not have the memory, or the device does not reach it.
         """
         self._check_open()
         failed = f"Failed to map {length} bytes"
         if self._adapter.valid_key(self._region) is not None:
             refuse(f"{failed}: the region is valid", errno.EBUSY)
+        if self._waits():
+            refuse(f"{failed}: a REG_MR of the region is posted", errno.EBUSY)
+        self._check_windows(failed)
         memory = UserMemory(self._adapter.memory, address, length, access & 1, failed)
         try:
             start, length = memory.address, memory.length
@@ -106,18 +115,46 @@ class FastMR(PyverbsCM):
         if self._memory is not None:
             self._memory.release()
         self._memory, self.iova, self.length = memory, iova, length
+        self._writable = bool(access & ibv_access_flags.IBV_ACCESS_LOCAL_WRITE)
 
     def _rights(self, failed, access):
         """Those that a REG_MR grants."""
         granted = check_access(failed, access)
-        if granted & ibv_access_flags.IBV_ACCESS_LOCAL_WRITE and self._memory.readonly:
-            refuse(f"{failed}: the memory is read-only", errno.EINVAL)
-        self.access = access
+        if granted & ibv_access_flags.IBV_ACCESS_LOCAL_WRITE and not self._writable:
+            refuse(f"{failed}: the memory was mapped without LOCAL_WRITE", errno.EINVAL)
         return granted
 
+    def _ask(self, qp, index, key, access):
+        """A REG_MR is posted. Returns a call that takes this back."""
+        before = self._key, self.access, self._asked
+        self._key, self.access, self._asked = key, access, (weakref.ref(qp), qp._life, index)
+
+        def undo():
+            self._key, self.access, self._asked = before
+
+        return undo
+
+    def _waits(self):
+        """A REG_MR is posted, and may still be done."""
+        if self._asked is None:
+            return False
+        qp, life, index = self._asked[0](), *self._asked[1:]
+        gone = qp is None or qp._closed or qp._life != life or qp.qp_state in _OVER
+        if gone or qp._sq.is_complete(index):
+            self._asked = None
+        return self._asked is not None
+
+    @property
+    def _start(self):
+        """How peers and work requests name the first byte."""
+        return self.iova
+
+    def _check_windows(self, failed):
+        if self._adapter.has_windows(self._region):
+            refuse(f"{failed}: a window is bound to it", errno.EBUSY)
+
     def _may_close(self):
-        if any(window._bound_by(keys) for window, keys in self._windows.items()):
-            refuse("Failed to deregister MR: a window is bound to it", errno.EBUSY)
+        self._check_windows("Failed to deregister MR")
 
     def _destroy(self):
         self._adapter.deregister(self._region)

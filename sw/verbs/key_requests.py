@@ -23,6 +23,8 @@ def bind_request(failed, qp, mw, mw_bind):
     """The request that binds a window of type 1; errors as of :meth:`.QP.bind_mw`."""
     if not qp._adapter.control.key_operations:
         refuse(f"{failed}: the device has no memory windows", errno.EOPNOTSUPP)
+    if mw is None or mw_bind is None:
+        refuse(f"{failed}: there is no window, or nothing to bind it to", errno.EINVAL)
     request = SendRequest(mw_bind.wr_id, SendOpcode.BIND_MW, 0, 0, None, mw_bind.send_flags, None)
     request.mw, request.bind_info, request.rkey = mw, mw_bind.info, inc_rkey(mw.rkey)
     check_bind(failed, qp, request, ibv_mw_type.IBV_MW_TYPE_1)
@@ -58,16 +60,24 @@ def check_bind(failed, qp, request, mw_type):
             refuse(f"{failed}: windows cannot be bound to {mr}", errno.EINVAL)
         if access & ~A.IBV_ACCESS_REMOTE_READ and not mr.access & A.IBV_ACCESS_LOCAL_WRITE:
             refuse(f"{failed}: the region has no LOCAL_WRITE", errno.EINVAL)
-        if not within(addr - mr.buf, 0, mr.length) or not within(length, 0, mr.length - (addr - mr.buf)):
+        offset = addr - mr._start
+        if not within(offset, 0, mr.length) or not within(length, 0, mr.length - offset):
             refuse(f"{failed}: {length} bytes at {addr:#x} are not within {mr}", errno.EINVAL)
 
 
-def posted(request):
-    """A request is in the send queue: if it gives a window or region a key, that is its key now."""
+def posted(qp, request, index):
+    """A request will be entry ``index`` of the send queue: if it gives a window or region a key, that is its key from
+    now on. Returns a call that takes this back.
+    """
     if request.opcode == SendOpcode.BIND_MW:
-        request.mw._bind(request.rkey, request.bind_info)
-    elif request.opcode == SendOpcode.REG_MR:
-        request.reg_mr._key = request.rkey
+        return request.mw._ask(request.rkey, request.bind_info)
+    if request.opcode == SendOpcode.REG_MR:
+        return request.reg_mr._ask(qp, index, request.rkey, request.access)
+    return _nothing
+
+
+def _nothing():
+    pass
 
 
 def key_wqe(failed, qp, wr):

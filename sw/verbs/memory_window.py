@@ -4,14 +4,14 @@ import errno
 
 from verbena.hdl.abi.tables import KeyKind
 
-from .base import PyverbsCM, PyverbsObject, attempt, refuse
+from .base import HoldsNothing, PyverbsCM, attempt, refuse
 from .libibverbs_enums import ibv_mw_type
 from .naming import name_of
 
 __all__ = ["MW", "MWBind", "MWBindInfo", "mwtype2str"]
 
 
-class MWBindInfo(PyverbsObject):
+class MWBindInfo(HoldsNothing):
     """What a window is to be bound to: ``struct ibv_mw_bind_info``."""
 
     def __init__(self, mr, addr, length, mw_access_flags):
@@ -24,7 +24,7 @@ class MWBindInfo(PyverbsObject):
         return f"MWBindInfo: addr {self.addr:#x}, length {self.length}, mw_access_flags {self.mw_access_flags}"
 
 
-class MWBind(PyverbsObject):
+class MWBind(HoldsNothing):
     """A request that binds a window of type 1: ``struct ibv_mw_bind``."""
 
     def __init__(self, info, send_flags, wr_id=0):
@@ -67,15 +67,18 @@ class MW(PyverbsCM):
     def handle(self):
         return self._region.index
 
-    def _bind(self, key, info):
-        """A request is posted that binds it; ``key`` is its key from now on."""
+    def _ask(self, key, info):
+        """A request is posted that binds it. Returns a call that takes this back."""
+        before, region = self.rkey, info.mr._region if info.length else None
+        known = self._region.bindings.get(key & 0xFF)
         self.rkey = key
-        if info.length:
-            info.mr._windows[self] = (*info.mr._windows.get(self, ()), key)
+        self._adapter.bind_window(self._region, key, region)
 
-    def _bound_by(self, keys):
-        """Whether it is bound now, by one of these keys."""
-        return not self._closed and self._adapter.valid_key(self._region) in keys
+        def undo():
+            self.rkey = before
+            self._adapter.bind_window(self._region, key, known)
+
+        return undo
 
     def _destroy(self):
         self._adapter.deregister(self._region)

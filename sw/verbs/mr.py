@@ -1,7 +1,6 @@
 """Memory regions."""
 
 import errno
-import weakref
 
 from ..regions import alloc_pages
 from .base import DeviceHolder, PyverbsCM, attempt, refuse
@@ -120,7 +119,6 @@ class MR(PyverbsCM):
             raise PyverbsUserError(f"Cannot create MR from {type(pd)}")
         PyverbsCM.__init__(self, *parents)
         self._adapter = pd.context._adapter
-        self._windows = weakref.WeakKeyDictionary()  # keys by which windows have been bound to it
         return pd, check_access(failed, access)
 
     def _end_registration(self, pd, access):
@@ -174,10 +172,11 @@ class MR(PyverbsCM):
 
     def rereg(self, flags, pd=None, addr=0, length=0, access=0):
         """Changes protection domain, rights or memory (``addr`` as ``address`` of creation, but not 0); the keys stay.
-        Memory of its own lives on until the end.
+        Memory of its own lives on until the end. EBUSY: a window is bound to it.
         """
         self._check_open()
         failed = "Failed to rereg MR"
+        self._check_windows(failed)
         if not flags or flags & ~R.IBV_REREG_MR_FLAGS_SUPPORTED:
             refuse(failed, errno.EINVAL)
         fields = {}
@@ -226,9 +225,17 @@ class MR(PyverbsCM):
         if offset < 0 or length < 0 or offset + length > self.length:
             raise PyverbsUserError(f"{length} bytes from offset {offset} are not within the region of {self.length}")
 
+    @property
+    def _start(self):
+        """How peers and work requests name the first byte."""
+        return self._region.entry["address"]
+
+    def _check_windows(self, failed):
+        if self._adapter.has_windows(self._region):
+            refuse(f"{failed}: a window is bound to it", errno.EBUSY)
+
     def _may_close(self):
-        if any(window._bound_by(keys) for window, keys in self._windows.items()):
-            refuse("Failed to deregister MR: a window is bound to it", errno.EBUSY)
+        self._check_windows("Failed to deregister MR")
 
     def _destroy(self):
         self._adapter.deregister(self._region)

@@ -42,6 +42,7 @@ from .states import TRANSITIONS, check_transition
 from .unsupported import unsupported
 from .utils import qp_state_to_str, qp_type_to_str
 from .work_queue import WorkQueue, recv_wqe, send_wqe
+from .wr import RecvWR, SendRequest, SendWR
 from .wr_builder import DataBuffer, WrBuilder
 
 __all__ = ["QP", "DataBuffer", "QPAttr", "QPCap", "QPEx", "QPInitAttr", "QPInitAttrEx"]
@@ -122,6 +123,7 @@ class QP(PyverbsCM):
             self._sq.close()
             raise
         self._attr = QPAttr(qp_state=S.IBV_QPS_RESET)
+        self._life = 0  # how often it has been empty again
         try:
             self._qpn = self._adapter.create_qp(self, qp1=self._qp1, **context_of(self, self._attr))
         except Exception:
@@ -213,6 +215,7 @@ class QP(PyverbsCM):
 
     def _empty(self):
         """Nothing is posted and nothing is complete. Completions first: they still name entries of the rings."""
+        self._life += 1
         for cq in self._cqs:
             cq._purge(self._qpn)
         self._sq.reset()
@@ -300,7 +303,7 @@ class QP(PyverbsCM):
         def entry(wr):
             return self._send_entry(failed, wr)
 
-        self._post(failed, self._sq, self._ring_send, entry, _NO_SENDS, wr, bad_wr)
+        self._post(failed, self._sq, self._ring_send, SendWR, entry, _NO_SENDS, wr, bad_wr)
 
     def _send_entry(self, failed, request):
         if self._adapter.control.responds_only:
@@ -326,7 +329,7 @@ class QP(PyverbsCM):
             return recv_wqe(wr, self._cap)
 
         never = (S.IBV_QPS_RESET,)
-        self._post(failed, self._rq, self._ring_recv, entry, never, wr, bad_wr)
+        self._post(failed, self._rq, self._ring_recv, RecvWR, entry, never, wr, bad_wr)
 
     def _ring_send(self, start):
         producer = self._sq.producer
@@ -342,7 +345,7 @@ class QP(PyverbsCM):
     def _ring_recv(self, start):
         self._adapter.ring_qp(self._qpn, QpDoorbell.RQ_PRODUCER, self._rq.producer)
 
-    def _post(self, failed, queue, ring, entry, never, wr, bad_wr):
+    def _post(self, failed, queue, ring, kind, entry, never, wr, bad_wr):
         self._check_open()
         # The device may have moved the QP on to ERR or SQE, but nowhere else: so it is asked only then.
         wrong = self._attr.qp_state in never and self.qp_state in never
@@ -355,11 +358,9 @@ class QP(PyverbsCM):
         with self._posting:
             start = queue.producer
             try:
-                queue.post(failed, wr, wqe, bad_wr)
+                queue.post(failed, wr, kind, wqe, bad_wr, self._placed if queue is self._sq else None)
             finally:
                 if queue.producer != start:
-                    if queue is self._sq:
-                        self._posted(wr, queue.producer - start & 0xFFFF)
                     ring(start)
 
     def _post_batch(self, failed, requests):
@@ -369,17 +370,12 @@ class QP(PyverbsCM):
             refuse(f"{failed}: state {self._attr.qp_state.name}", errno.EINVAL)
         with self._posting:
             start = self._sq.producer
-            self._sq.post_all(failed, requests, lambda request: self._send_entry(failed, request))
-            for request in requests:
-                posted(request)
+            self._sq.post_all(failed, requests, lambda request: self._send_entry(failed, request), self._placed)
             if requests:
                 self._ring_send(start)
 
-    def _posted(self, wr, count):
-        """The first ``count`` requests of a list are in the send queue."""
-        for _ in range(count):
-            posted(wr)
-            wr = wr.next_wr
+    def _placed(self, wr, index):
+        return posted(self, wr, index)
 
     def _completed(self, entry):
         """The wr_id of a completion, which frees its slot."""
@@ -434,7 +430,11 @@ class QP(PyverbsCM):
         """
         failed = "Failed to Bind MW"
         request = bind_request(failed, self, mw, mw_bind)
-        self._post(failed, self._sq, self._ring_send, lambda wr: key_wqe(failed, self, wr), _NO_SENDS, request, None)
+
+        def entry(wr):
+            return key_wqe(failed, self, wr)
+
+        self._post(failed, self._sq, self._ring_send, SendRequest, entry, _NO_SENDS, request, None)
 
     @unsupported("Failed to modify the rate limit")
     def modify_rate_limit(self, rate_limit_attr):

@@ -24,6 +24,7 @@ from .pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from .shared_queue import SharedQueue, log_stride_of
 from .unsupported import unsupported
 from .work_queue import sges_of
+from .wr import RecvWR
 
 EVENT_STEPS, EVENT_CYCLES = 16, 128
 """How often an event on its way is looked for, and cycles between: memory takes no write for so long."""
@@ -130,7 +131,8 @@ class SRQ(PyverbsCM):
     :class:`SrqInitAttrEx`. Queue pairs of its PD have it in their QPInitAttr.
 
     A request counts as outstanding until its completion has been looked for: also one of a queue pair that has been
-    destroyed or reset, whose completions nobody gets. Closing the queue closes its queue pairs.
+    destroyed or reset, whose completions nobody gets. One whose completion did not fit the CQ (IBV_EVENT_CQ_ERR) stays
+    so until the end. Closing the queue closes its queue pairs.
 
     IBV_EVENT_SRQ_LIMIT_REACHED comes once, when fewer requests than the limit wait; then the limit is 0.
     IBV_EVENT_SRQ_ERR says that the device could not read the queue, and takes nothing from it any more.
@@ -194,7 +196,7 @@ class SRQ(PyverbsCM):
         with self._posting:
             start = self._queue.producer
             try:
-                self._queue.post(failed, wr, entry, bad_wr)
+                self._queue.post(failed, wr, RecvWR, entry, bad_wr)
             finally:
                 if self._queue.producer != start:
                     self._adapter.ring_srq(self._number, self._queue.producer)

@@ -78,20 +78,25 @@ class WorkQueue:
         self.memory.write(self.address + (slot << self.log_stride), data.ljust(1 << self.log_stride, b"\0"))
         self.producer = self.producer + 1 & 0xFFFF
 
-    def post(self, failed, wr, wqe, bad_wr):
-        """Places a list of requests, whose bytes ``wqe(wr)`` tells or refuses; what stands before one that is refused
-        stays. ``bad_wr`` becomes a copy of that one, if it is not None.
+    def post(self, failed, wr, kind, wqe, bad_wr, placed=None):
+        """Places a list of requests of the class ``kind``, whose bytes ``wqe(wr)`` tells or refuses; what stands before
+        one that is refused stays. ``bad_wr`` becomes a copy of that one, if it is not None. ``placed(wr, index)`` is
+        called for each.
         """
         if wr is None:
             refuse(failed, errno.EINVAL)
         try:
             while wr is not None:
+                if not isinstance(wr, kind):
+                    raise TypeError(f"{failed}: {wr!r} is no {kind.__name__}")
                 try:
                     data = wqe(wr)
                 except ValueError as error:  # a number that fits nowhere
                     refuse(f"{failed}: {error}", errno.EINVAL)
                 if not self.free:
                     refuse(failed, errno.ENOMEM)
+                if placed is not None:
+                    placed(wr, self.producer)
                 self.put(wr.wr_id, data)
                 wr = wr.next_wr
         except PyverbsRDMAError:
@@ -99,11 +104,21 @@ class WorkQueue:
                 vars(bad_wr).update(vars(wr))
             raise
 
-    def post_all(self, failed, requests, wqe):
-        """Places all of several requests, as :meth:`post` does, or none."""
-        entries = [(request.wr_id, wqe(request)) for request in requests]
-        if len(entries) > self.free:
-            refuse(failed, errno.ENOMEM)
+    def post_all(self, failed, requests, wqe, placed):
+        """Places all of several requests, as :meth:`post` does, or none: then what ``placed`` returns is called, the
+        last one first.
+        """
+        entries, undo = [], []
+        try:
+            for number, request in enumerate(requests):
+                entries.append((request.wr_id, wqe(request)))
+                undo.append(placed(request, self.producer + number & 0xFFFF))
+            if len(entries) > self.free:
+                refuse(failed, errno.ENOMEM)
+        except Exception:
+            for call in reversed(undo):
+                call()
+            raise
         for wr_id, data in entries:
             self.put(wr_id, data)
 
@@ -113,6 +128,10 @@ class WorkQueue:
         # From here on another thread may use the slot again.
         self.completed = index + 1 & 0xFFFF
         return wr_id
+
+    def is_complete(self, index):
+        """Entry ``index``, one of the last 2^15, is known to be complete."""
+        return (self.completed - index - 1) & 0xFFFF < 1 << 15
 
     def entry(self, index):
         """Bytes of entry ``index``, whose slot is not used again yet."""

@@ -3,10 +3,10 @@
 from verbena.hdl.abi.wqe import SendOpcode
 
 from .. import host_memory
-from .base import PyverbsObject, inc_rkey
+from .base import HoldsNothing, inc_rkey
 from .libibverbs_enums import ibv_send_flags, ibv_wr_opcode
 from .naming import flags_of, name_of, names_of
-from .number import Unsigned
+from .number import Unsigned, within
 from .pyverbs_error import PyverbsUserError
 from .user_memory import address_of
 
@@ -23,7 +23,7 @@ _WITHOUT_SGE = (
 )
 
 
-class SGE(PyverbsObject):
+class SGE(HoldsNothing):
     """A scatter/gather entry; ``addr`` may also be a buffer, of which the address is taken."""
 
     addr = Unsigned(64, address_of)
@@ -46,7 +46,7 @@ class SGE(PyverbsObject):
         return f"SGE({self.addr:#x}, {self.length}, {self.lkey:#x})"
 
 
-class _WR(PyverbsObject):
+class _WR(HoldsNothing):
     wr_id = Unsigned(64)
 
     def __init__(self, wr_id, num_sge, sg, next_wr):
@@ -54,12 +54,28 @@ class _WR(PyverbsObject):
         if num_sge > len(sg):
             raise PyverbsUserError(f"num_sge is {num_sge}, but there are only {len(sg)} SGEs")
         self.wr_id = wr_id
-        self.sg_list = [SGE(s.addr, s.length, s.lkey) for s in sg[:num_sge]]
+        self.sg_list = sg[:num_sge]
         self.next_wr = next_wr
 
     @property
+    def sg_list(self):
+        """Its SGEs; set to one or several, of which it takes copies."""
+        return self._sg_list
+
+    @sg_list.setter
+    def sg_list(self, val):
+        self._sg_list = [SGE(s.addr, s.length, s.lkey) for s in ([val] if isinstance(val, SGE) else val)]
+
+    @property
     def num_sge(self):
-        return len(self.sg_list)
+        """How many SGEs there are; set to fewer, the others are dropped."""
+        return len(self._sg_list)
+
+    @num_sge.setter
+    def num_sge(self, val):
+        if not within(val, 0, len(self._sg_list)):
+            raise PyverbsUserError(f"num_sge is {val}, but there are {len(self._sg_list)} SGEs")
+        self._sg_list = self._sg_list[:val]
 
     def __str__(self):
         return f"{type(self).__name__} {self.wr_id}: {self.num_sge} SGEs"

@@ -351,7 +351,7 @@ def test_what_a_program_writes_into_its_ring_is_checked_by_the_device():
 
             def __init__(self, mr):
                 self.mr, self.pd, self.lkey, self.handle = mr, b.pd, mr.lkey, mr.handle
-                self._windows = {}
+                self._start, self._region = 0, mr._region
 
             def _check_open(self):
                 pass

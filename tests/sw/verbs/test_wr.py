@@ -155,3 +155,27 @@ def test_repr():
     )
     assert repr(RecvWR(2, 1, [SGE(0x10, 2, 3)])) == "RecvWR(wr_id=2, sg_list=[SGE(0x10, 2, 0x3)])"
     assert send_flags_to_str(6) == "IBV_SEND_SIGNALED IBV_SEND_SOLICITED "
+
+
+def test_entries_that_are_set():
+    """One or several, of which copies are taken; fewer of them, but not more."""
+    wr = RecvWR(1, 1, [SGE(1, 2, 3)])
+    wr.sg_list = SGE(4, 5, 6)
+    assert [sge.addr for sge in wr.sg_list] == [4]
+    given = [SGE(7, 8, 9), SGE(10, 11, 12)]
+    wr.sg_list = given
+    given[0].addr = 0
+    assert [sge.addr for sge in wr.sg_list] == [7, 10]
+    wr.num_sge = 1
+    assert [sge.addr for sge in wr.sg_list] == [7]
+    for count in (2, -1, None):
+        with pytest.raises(PyverbsUserError, match="num_sge is"):
+            wr.num_sge = count
+
+
+def test_what_holds_nothing_can_be_closed():
+    with SGE(1, 2, 3) as sge, RecvWR(1, 1, [sge]) as wr, SendWR(1, 0, 1, sg=[sge]) as send:
+        assert (wr.num_sge, send.num_sge) == (1, 1)
+    for each in (sge, wr, send):
+        each.close()
+    assert sge.addr == 1
