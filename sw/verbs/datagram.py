@@ -32,7 +32,7 @@ def way_of(qp, wr, failed):
     if not isinstance(ah, AH):
         refuse(f"{failed}: a datagram needs an AH", errno.EINVAL)
     ah._check_open()
-    if ah.pd is not qp.pd:
+    if ah.pd.handle != qp.pd.handle or ah.pd.context is not qp.pd.context:
         refuse(f"{failed}: {ah} is of another PD", errno.EINVAL)
     route = ah._attr.gr
     qkey = qp._attr.qkey if wr.remote_qkey & CONTROLLED else wr.remote_qkey
