@@ -1,7 +1,8 @@
 """The switch of several programs, each with its own adapter: ``native/switch.cpp``, and a folder with its sockets.
 
 In the folder stand ``network.json``, which tells what there is; ``lock``, which the living switch holds; and a socket
-of SimBricks' interface for each adapter that is free. One that is in use has no socket.
+of SimBricks' interface for each adapter that is free. One that is in use has no socket of that kind, but one for its
+counters (:mod:`.stat_socket`). Nothing else in the folder is touched.
 """
 
 import contextlib
@@ -10,8 +11,8 @@ import errno
 import fcntl
 import json
 import os
+import re
 import select
-import shutil
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,11 @@ TURN_MS = 20
 
 GREETING = 2.0
 """Seconds that a program has for its introduction."""
+
+
+LOCK, TOLD = "lock", "network.json"
+
+_SOCKET = re.compile(r"sim\d+(\.counters)?")
 
 
 class _PortSettings(Structure):
@@ -158,7 +164,8 @@ class Network:
     """A switch, and the sockets in ``folder`` by which programs take adapters ``sim0``, ``sim1``, ...; a context
     manager.
 
-    What a killed switch has left in the folder is taken away. :class:`.link.LinkError` (EADDRINUSE) if one lives there.
+    What a killed switch has left in the folder is taken away. :class:`.link.LinkError`: one lives there (EADDRINUSE),
+    or files of the switch's names stand there that are not its own (EEXIST).
     """
 
     def __init__(self, folder, adapters, *, mtu=MTU, seed=1, capture=None, capture_frames="sent", tell=print):
@@ -189,7 +196,8 @@ class Network:
 
     def _claim(self):
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(self.folder / "lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._check()
+        lock = os.open(self.folder / LOCK, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -197,18 +205,37 @@ class Network:
             raise LinkError(
                 errno.EADDRINUSE, f"a switch runs at {self.folder} already: end it, or choose another folder"
             ) from None
-        for stale in [*self.folder.glob("sim*"), self.folder / "network.json"]:
-            stale.unlink(missing_ok=True)
+        self._clear()
         return lock
+
+    def _check(self):
+        """Whether what has the names of the switch's files is from a switch."""
+        lock, told = self.folder / LOCK, self.folder / TOLD
+        right = not os.path.lexists(lock) or (lock.is_file() and not lock.stat().st_size)
+        if os.path.lexists(told):
+            try:
+                network = json.loads(told.read_text())
+                right &= isinstance(network, dict) and set(network) <= {"mtu", "adapters"}
+            except (OSError, ValueError):
+                right = False
+        if not right:
+            raise LinkError(errno.EEXIST, f"{LOCK} or {TOLD} in {self.folder} is not a switch's: choose another folder")
+
+    def _clear(self):
+        """Takes the files of a switch away, but the lock."""
+        mine = [path for path in self.folder.iterdir() if _SOCKET.fullmatch(path.name) and path.is_socket()]
+        for path in (*mine, self.folder / TOLD, self.folder / f"{TOLD}.part"):
+            with contextlib.suppress(OSError):
+                path.unlink()
 
     def _describe(self):
         adapters = {
             name: {"address": self._adapters[i].address, "delay_ns": self._adapters[i].delay_ns}
             for name, i in self.names.items()
         }
-        part = self.folder / "network.json.part"
+        part = self.folder / f"{TOLD}.part"
         part.write_text(json.dumps({"mtu": self._mtu, "adapters": adapters}, indent=1))
-        part.rename(self.folder / "network.json")
+        part.rename(self.folder / TOLD)
 
     def _listen(self, name):
         options = self._adapters[self.names[name]]
@@ -242,7 +269,7 @@ class Network:
         self._tell(f"{name} is in use")
 
     def close(self):
-        """Ends all links, and takes the folder away. A second time does nothing."""
+        """Ends all links, and takes its files away, and the folder, if that is empty then. Again: nothing."""
         if self._lock is None:
             return
         for listener in self._listeners.values():
@@ -250,8 +277,10 @@ class Network:
         self._listeners = {}
         if self.switch is not None:
             self.switch.close()
+        self._clear()
         with contextlib.suppress(OSError):
-            shutil.rmtree(self.folder)
+            (self.folder / LOCK).unlink()
+            self.folder.rmdir()
         os.close(self._lock)
         self._lock = None
 

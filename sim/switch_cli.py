@@ -6,6 +6,7 @@ the one whose name it asks for. Ctrl-C ends the switch.
 
 import argparse
 import ipaddress
+import math
 import signal
 import sys
 import tomllib
@@ -76,6 +77,8 @@ def _parser():
 
 
 def _known(table, names, where):
+    if not isinstance(table, dict):
+        raise ValueError(f"{where} must be a table of options, not {table!r}")
     for name in table:
         if name not in names:
             raise ValueError(f"{where}: there is no option {name!r}; there are: {', '.join(names)}")
@@ -91,7 +94,8 @@ def _read(path):
 
 
 def _number(name, value, least, most=None, kind=(int, float)):
-    if isinstance(value, bool) or not isinstance(value, kind) or value < least or (most is not None and value > most):
+    right = isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
+    if not right or value < least or (most is not None and value > most):
         limits = f"{least} or more" if most is None else f"{least} to {most}"
         raise ValueError(f"{name} must be {limits}, not {value!r}")
     return value
@@ -109,6 +113,8 @@ def _line(table):
         )
     faults = table.get("faults", {})
     _known(faults, FAULTS, "faults")
+    for name, value in faults.items():
+        _number(name, value, 0)
     line["faults"] = Faults(**faults)
     if not line.get("rate_gbps") and (line.get("queue_bytes") or line.get("ecn_bytes")):
         raise ValueError("queue_bytes and ecn_bytes need a rate_gbps: without a rate nothing waits")
@@ -121,8 +127,11 @@ def plan(options):
     _known(table, (*NETWORK, *LINE, "faults", "adapter"), options.config)
     given = {name: getattr(options, name) for name in (*NETWORK, *LINE) if getattr(options, name) is not None}
     faults = {name: getattr(options, name) for name in FAULTS if getattr(options, name) is not None}
+    _known(table.get("faults", {}), FAULTS, "faults")
     common = table | given | {"faults": table.get("faults", {}) | faults}
     own = table.get("adapter", [])
+    if not isinstance(own, list):
+        raise ValueError(f"each adapter is a table of its own, [[adapter]], not {own!r}")
     count = _number("adapters", common.get("adapters", max(ADAPTERS if not own else 0, len(own))), 1, 250, int)
     if len(own) > count:
         raise ValueError(f"adapters is {count}, but there are {len(own)} tables [[adapter]]")
@@ -134,6 +143,7 @@ def plan(options):
     for i in range(count):
         mine = own[i] if i < len(own) else {}
         _known(mine, ("address", *LINE, "faults"), f"adapter {i}")
+        _known(mine.get("faults", {}), FAULTS, f"faults of adapter {i}")
         merged = common | mine | {"faults": common["faults"] | mine.get("faults", {})}
         address = str(ipaddress.IPv4Address(mine.get("address", first + i)))
         adapters.append(AdapterOptions(address, **_line(merged)))
@@ -143,11 +153,14 @@ def plan(options):
             raise ValueError(f"two adapters have the address {address}")
     if (frames := common.get("capture_frames", "sent")) not in FRAMES:
         raise ValueError(f"capture_frames must be {', '.join(FRAMES)}, not {frames!r}")
+    capture = common.get("capture")
+    if capture is not None and not isinstance(capture, str | Path):
+        raise ValueError(f"capture must be the name of a file, not {capture!r}")
     return {
         "adapters": adapters,
         "mtu": mtu,
-        "seed": common.get("seed", 1),
-        "capture": common.get("capture"),
+        "seed": _number("seed", common.get("seed", 1), 0, (1 << 63) - 1, int),
+        "capture": capture,
         "capture_frames": frames,
     }
 

@@ -78,6 +78,9 @@ def read_toml(path):
         raise GridError(f"{path}: {error}") from None
     if unknown := sorted(set(table) - set(_KEYS)):
         raise GridError(f"{path}: there is no {unknown[0]!r}; there are: {', '.join(_KEYS)}")
+    for name, kind, what in (("grid", dict, "a table"), ("arguments", list, "a list"), ("program", str, "a name")):
+        if not isinstance(table.get(name, kind()), kind):
+            raise GridError(f"{path}: {name} must be {what}, not {table[name]!r}")
     sweep = Sweep(**table)
     sweep.arguments = [str(argument) for argument in sweep.arguments]
     sweep.grid = {name: _list(values) for name, values in sweep.grid.items()}

@@ -378,6 +378,14 @@ def test_a_file_and_options(tmp_path):
         ("[[adapter]]\naddress = 'x'", "'x'"),
         ("adapters = 1\n[[adapter]]\n[[adapter]]", "adapters is 1, but there are 2 tables"),
         ("mtu = ", "net.toml: "),
+        ("[adapter]", "each adapter is a table of its own, [[adapter]], not {}"),
+        ("adapter = [1, 2]", "adapter 0 must be a table of options, not 1"),
+        ("faults = 0.01", "faults must be a table of options, not 0.01"),
+        ("[[adapter]]\nfaults = 1", "faults of adapter 0 must be a table of options, not 1"),
+        ("faults = {lose = '0.01'}", "lose must be 0 or more, not '0.01'"),
+        ("seed = 'x'", "seed must be 0 to 9223372036854775807, not 'x'"),
+        ("capture = 5", "capture must be the name of a file, not 5"),
+        ("delay_ns = inf", "delay_ns must be "),
     ],
 )
 def test_a_file_that_is_wrong(text, why, tmp_path, capsys):
@@ -405,3 +413,26 @@ def test_ctrl_c_leaves_nothing_behind(how, tmp_path):
             assert end.drain()[-1][0] == oracle.TERMINATE
     assert not folder.exists()
     oracle.close_all()
+
+
+@pytest.mark.parametrize("capture", [None, "/nonexistent/frames.pcapng"])
+def test_what_else_stands_in_the_folder_stays(tmp_path, capture):
+    """Also if the start fails: files, folders, and names that look like the switch's."""
+    others = {"keep.txt": "1", "simulation.csv": "2", "sim0": "3", "sim1.counters": "4", "deep/sim0": "5"}
+    (tmp_path / "deep").mkdir()
+    for name, text in others.items():
+        (tmp_path / name).write_text(text)
+    with contextlib.suppress(OSError), Network(tmp_path, [], tell=lambda line: None, capture=capture):
+        assert alive(tmp_path)
+    assert {
+        str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*") if path.is_file()
+    } == others
+
+
+@pytest.mark.parametrize(("name", "text"), [("lock", "mine"), ("network.json", "[]"), ("network.json", "no JSON")])
+def test_files_of_its_names_that_are_not_its_own(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(LinkError, match=r"lock or network\.json in .* is not a switch's: choose another folder"):
+        Network(tmp_path, [])
+    assert (tmp_path / name).read_text() == text
+    assert [path.name for path in tmp_path.iterdir()] == [name]
