@@ -30,7 +30,7 @@ $(READY): pyproject.toml | tools
 venv: $(READY) ## Set up .venv with all that development needs
 
 demo: $(READY) ## Move a file between two simulated adapters (FILE=path WIDTH=)
-	$(BIN)/python -m verbena.sim.demo $(if $(WIDTH),--data-width $(WIDTH)) $(if $(FILE),'$(FILE)')
+	$(BIN)/python -m verbena.sim.demo $(if $(WIDTH),--data-width $(WIDTH)) $(if $(FILE),"$$FILE")
 
 examples: $(READY) ## Run the programs of examples/, and compare what they print with what they say
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q tests/examples

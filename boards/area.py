@@ -17,7 +17,7 @@ from statistics import median_low
 from verbena.hdl.config import Config
 from verbena.hdl.generate import to_rtlil
 from verbena.hdl.rnic import Rnic
-from verbena.sw.tools.command import command_line
+from verbena.sw.tools.command import command_line, first_line
 
 from .cells import count, count_blocks, show
 from .clocking import clock_network
@@ -129,7 +129,7 @@ def _show(result):
 
 @command_line
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="python -m verbena.boards.area", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m verbena.boards.area", description=first_line(__doc__))
     parser.add_argument("--engine", default="standard", choices=ROWS, metavar="NAME", help="; ".join(ROWS))
     for size in SIZES:
         parser.add_argument(f"--{size.replace('_', '-')}", type=int, help="instead of the engine's")

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from verbena.hdl.config import Config
-from verbena.sw.tools.command import command_line
+from verbena.sw.tools.command import command_line, first_line
 
 from .area import synthesize, write_design
 from .depth import deepest
@@ -48,7 +48,9 @@ def table(results):
 
 @command_line
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="python -m verbena.boards.area_switches", description=__doc__.split(":")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m verbena.boards.area_switches", description=first_line(__doc__).partition(":")[0]
+    )
     parser.add_argument("--only", default="", metavar="TEXT", help="rows whose names have this")
     parser.add_argument("--output", type=Path, default=Path("build/area_switches.json"))
     args = parser.parse_args(argv)

@@ -15,7 +15,7 @@ from pathlib import Path
 from verbena.hdl.config import Config
 from verbena.hdl.generate import to_rtlil
 from verbena.hdl.rnic import Rnic
-from verbena.sw.tools.command import command_line
+from verbena.sw.tools.command import command_line, first_line
 
 from .tools import BuildError, run_yosys
 
@@ -72,7 +72,7 @@ def measure(component):
 
 @command_line
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="python -m verbena.boards.area_xilinx", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m verbena.boards.area_xilinx", description=first_line(__doc__))
     parser.add_argument("--data-width", type=int, nargs="+", default=[64, 512])
     parser.add_argument("--output", type=Path, default=Path("build/area_xcup.json"))
     args = parser.parse_args(argv)

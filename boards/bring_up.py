@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from verbena.sw.port import open_port
-from verbena.sw.tools.command import Parser, command_line
+from verbena.sw.tools.command import Parser, command_line, first_line
 from verbena.sw.verbs.device import Context
 from verbena.sw.verbs.mr import MR
 from verbena.sw.verbs.pd import PD
@@ -91,7 +91,7 @@ def bring_up(device, *, say=print):
 @command_line
 def main(argv=None):
     """Command line; returns the status."""
-    parser = Parser(prog="verbena-board", description=__doc__.splitlines()[0])
+    parser = Parser(prog="verbena-board", description=first_line(__doc__))
     parser.add_argument("board", help=f"one of {', '.join(sorted(find_boards()))}")
     parser.add_argument("--board-file", type=Path, metavar="PATH", help="a Python file with more of them: BOARDS")
     parser.add_argument("--bitstream", type=Path, help="default: build/BOARD/top.bit")

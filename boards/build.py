@@ -20,7 +20,7 @@ from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 
-from verbena.sw.tools.command import command_line
+from verbena.sw.tools.command import command_line, first_line
 
 from .bitstream import COMPOSED, check, place, publish, synthesize
 from .board import Board
@@ -176,7 +176,7 @@ def _show(name, result):
 @command_line
 def main(argv=None):
     """Command line; returns the status."""
-    parser = argparse.ArgumentParser(prog="python -m verbena.boards.build", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m verbena.boards.build", description=first_line(__doc__))
     parser.add_argument(
         "boards", nargs="*", metavar="board", help=f"their names, or {ALL}; without any they are listed"
     )

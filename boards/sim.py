@@ -23,7 +23,7 @@ from verbena.sim.ticks import second_ns
 from verbena.sim.world import INTERRUPT, WATCH, World
 from verbena.sw.cm.membership_report import checksum
 from verbena.sw.port import provide
-from verbena.sw.tools.command import command_line
+from verbena.sw.tools.command import command_line, first_line
 
 from . import etherbone
 from .bridge import ENGINE
@@ -329,7 +329,7 @@ def main(argv=None):
     """Command line; returns the status."""
     from .exercise import exercise
 
-    parser = argparse.ArgumentParser(prog="python -m verbena.boards.sim", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m verbena.boards.sim", description=first_line(__doc__))
     parser.add_argument("--messages", type=int, default=32, help="WRITEs of 4096 bytes (%(default)s)")
     parser.add_argument("--compile", action="store_true", help="compile the node, and no more")
     args = parser.parse_args(argv)

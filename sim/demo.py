@@ -11,7 +11,7 @@ from pathlib import Path
 
 from verbena.hdl.abi.wqe import SendOpcode
 from verbena.hdl.config import DATA_WIDTHS
-from verbena.sw.tools.command import command_line
+from verbena.sw.tools.command import command_line, first_line, plain
 from verbena.sw.verbs.libibverbs_enums import ibv_send_flags, ibv_wc_status
 from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
 
@@ -165,7 +165,7 @@ def show(rows, console):
 
 @command_line
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="python -m verbena.sim.demo", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m verbena.sim.demo", description=first_line(__doc__))
     parser.add_argument("file", nargs="?", type=Path, default=DEFAULT_FILE)
     parser.add_argument("--capture", type=Path, default=Path("build/demo.pcapng"))
     parser.add_argument("--data-width", type=int, choices=DATA_WIDTHS, default=64, help="of the engines, in bits")
@@ -175,22 +175,22 @@ def main(argv=None):
     console = Console(width=None if sys.stdout.isatty() else 120)
     try:
         content = args.file.read_bytes()
-    except OSError as error:
-        console.print(f"cannot read {args.file}: {error.strerror}")
-        return 1
-    args.capture.parent.mkdir(parents=True, exist_ok=True)
-    console.print(f"{args.file.name}: {len(content)} bytes, SHA-256 {hashlib.sha256(content).hexdigest()[:16]}…")
-    with console.status("building the compiled model (once)"):
-        world().capture(args.capture)
-    try:
+        args.capture.parent.mkdir(parents=True, exist_ok=True)
+        digest = hashlib.sha256(content).hexdigest()[:16]
+        console.print(f"{args.file.name}: {len(content)} bytes, SHA-256 {digest}…", markup=False)
+        with console.status("building the compiled model (once)"):
+            world().capture(args.capture)
         rows, good = run(content, console)
+    except OSError as error:
+        console.print(f"verbena demo: {plain(error)}", style="red", markup=False)
+        return 1
     except RuntimeError as error:
-        console.print(f"[red]{error}")
+        console.print(str(error), style="red", markup=False)
         return 1
     show(rows, console)
     console.print(tick_text(world().ports["sim0"].tick, world().clock_hz), highlight=False)
     world().close()
-    console.print(f"frames: {args.capture} (open it with Wireshark)")
+    console.print(f"frames: {args.capture} (open it with Wireshark)", markup=False)
     if not good:
         console.print("[red]a copy differs from the file")
     return 0 if good else 1

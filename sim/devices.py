@@ -19,16 +19,22 @@ asked for a file that tells of events.
 """
 
 import atexit
+import errno
 import os
 import random
 import sys
 
+from .library import FRAMES
 from .settings import setting
 from .sim_port import GRACE_MS, IP, MAC
 
 __all__ = ["configure", "ports", "world"]
 
 ADAPTERS = 2
+
+LONGEST_LATENCY = 1 << 20
+"""Cycles: more would look as if nothing answered."""
+
 _options = {}
 
 _world = None
@@ -67,24 +73,36 @@ def _make(options):
     from .world import World
 
     settings = {key: value for key, value in _options.items() if key not in ENGINE}
-    for name, key in (("VERBENA_SEED", "seed"), ("VERBENA_MEMORY_LATENCY", "memory_latency")):
-        if (value := setting(name)) is not None:
+    for name, key, most in (
+        ("VERBENA_SEED", "seed", (1 << 63) - 1),
+        ("VERBENA_MEMORY_LATENCY", "memory_latency", LONGEST_LATENCY),
+    ):
+        if (value := setting(name, most=most)) is not None:
             options[key] = value
-    sizes = {key: value for key, name in ENGINE.items() if (value := _options.get(key) or setting(name))}
+    told = {key: value for key, name in ENGINE.items() if (value := setting(name)) is not None}
+    sizes = told | {key: value for key in ENGINE if (value := _options.get(key)) is not None}
     if sizes:
-        options["design"] = rnic(**sizes)
+        try:
+            options["design"] = rnic(**sizes)
+        except ValueError as error:
+            if not told:
+                raise
+            names = ", ".join(ENGINE[key] for key in told)
+            raise OSError(errno.EINVAL, f"{names}: {error}") from None
     if "seed" not in options | _options:
         options["seed"] = seed = random.SystemRandom().randrange(1 << 32)
         print(f"verbena: VERBENA_SEED={seed} repeats this simulation", file=sys.stderr, flush=True)
     waves, capture = os.environ.get("VERBENA_TRACE"), os.environ.get("VERBENA_CAPTURE")
+    frames = os.environ.get("VERBENA_CAPTURE_FRAMES")
+    if frames and frames not in FRAMES:
+        raise OSError(errno.EINVAL, f"VERBENA_CAPTURE_FRAMES must be {', '.join(FRAMES)}, not {frames!r}")
     made = World(**({"trace": bool(waves)} | options | settings))
     if waves:
         made.waves(waves)
         atexit.register(_save_views, made, waves, os.getpid())
     if capture:
-        environ = os.environ
-        frames = environ.get("VERBENA_CAPTURE_FRAMES") or ("sent" if len(made.adapters) > 1 else "both")
-        made.capture(capture, bus=bool(environ.get("VERBENA_CAPTURE_BUS")), frames=frames)
+        frames = frames or ("sent" if len(made.adapters) > 1 else "both")
+        made.capture(capture, bus=bool(os.environ.get("VERBENA_CAPTURE_BUS")), frames=frames)
     return made
 
 

@@ -35,7 +35,7 @@ USUALLY = "the engine takes 1 to 3 minutes on two cores"
 _WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wno-sign-conversion"]
 
 
-class BuildError(Exception):
+class BuildError(OSError):
     """A tool failed or is missing; the text holds what it said."""
 
 

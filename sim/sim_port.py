@@ -78,14 +78,19 @@ class SimPort:
 
     def _tell_if_alone(self):
         """Nothing can happen any more: says so, if what a QP waits for is in another process."""
-        mine = {port.ip: port._driver.qps if port._driver is not None else {} for port in self.world.ports.values()}
-        self._known.update((ip, number) for ip, qps in mine.items() for number in qps)
+        mine = self._remember()
         for reference in [reference for qps in mine.values() for reference in qps.values()]:
             peer = getattr(reference(), "peer", None)
             if peer is not None and peer[0] in mine and peer not in self._known:
                 SimPort._told = True
                 print(ALONE, file=sys.stderr, flush=True)
                 return
+
+    def _remember(self):
+        """Queue pairs of this process by the address of their adapter; all that there were are ``_known``."""
+        mine = {port.ip: port._driver.qps if port._driver is not None else {} for port in self.world.ports.values()}
+        self._known.update((ip, number) for ip, qps in mine.items() for number in qps)
+        return mine
 
     @property
     def linked(self):
@@ -102,7 +107,8 @@ class SimPort:
             Mover(self.world, setting("VERBENA_GRACE_MS", GRACE_MS, float))
 
     def linger(self):
-        """Lets acknowledgements go that the peer in another process needs, before a QP goes."""
+        """Before a QP goes: it is remembered, and acknowledgements go that the peer in another process needs."""
+        self._remember()
         if self.linked:
             for _ in range(LINGER):
                 if not self.advance(LINGER_QUANTUM):

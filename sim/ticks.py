@@ -8,6 +8,9 @@ TICK = 16
 """Cycles that a simulated adapter's timers take for 4.096 us, unless the option ``tick`` says otherwise. True time
 would be 640, but a hundred thousand cycles a second are simulated, and nobody wants to wait minutes for a timeout."""
 
+MOST = (1 << 32) - 1
+"""Cycles of a tick: the engine's register has so many bits."""
+
 TICKS_A_SECOND = 1 / 4.096e-6
 
 
@@ -20,7 +23,7 @@ def second_ns(tick, clock_hz):
 
 def default_tick():
     """``VERBENA_TICK`` of the environment, or :data:`TICK`."""
-    return setting("VERBENA_TICK", TICK)
+    return setting("VERBENA_TICK", TICK, least=1, most=MOST)
 
 
 def tick_text(tick, clock_hz):

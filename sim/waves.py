@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 
-from verbena.sw.tools.command import command_line
+from verbena.sw.tools.command import command_line, first_line
 
 __all__ = ["fsm_states", "main", "save_all", "save_views", "signals"]
 
@@ -204,7 +204,7 @@ def main(argv=None):
     """Command line."""
     from .model import rnic
 
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("waves", type=Path, nargs="+", help="VCD files of the engine in its standard configuration")
     args = parser.parse_args(argv)
     states = fsm_states(rnic().make())

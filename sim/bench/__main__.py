@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from verbena.hdl.config import DATA_WIDTHS, Config
-from verbena.sw.tools.command import command_line
+from verbena.sw.tools.command import command_line, first_line
 
 from ..console import Console, Progress, Table
 from ..devices import world
@@ -47,7 +47,7 @@ def show(rows, console):
 
 @command_line
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="python -m verbena.sim.bench", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m verbena.sim.bench", description=first_line(__doc__))
     parser.add_argument("--memory-latency", type=int, default=128, help="of the hosts, for which the engines are made")
     parser.add_argument("--data-width", type=int, choices=DATA_WIDTHS, default=64, help="of the engines, in bits")
     parser.add_argument("--output", type=Path, default=Path("build/bench.json"))

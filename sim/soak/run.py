@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from verbena.hdl.config import SLOTS_MAX
-from verbena.sw.tools.command import command_line
+from verbena.sw.tools.command import command_line, first_line
 from verbena.sw.verbs.libibverbs_enums import ibv_qp_type
 
 from ..console import Console, Table, box
@@ -221,7 +221,7 @@ def show(report, console):
 
 
 def _arguments(argv):
-    parser = argparse.ArgumentParser(prog="python -m verbena.sim.soak", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m verbena.sim.soak", description=first_line(__doc__))
     parser.add_argument("--seed", type=int, default=None, help="default: random, and printed")
     parser.add_argument("--loss", type=float, default=1.0, help="percent of frames that each kind of fault hits")
     parser.add_argument("--operations", type=int, default=100_000)

@@ -17,7 +17,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from verbena.sw.tools.command import Parser, command_line, plain
+from verbena.sw.tools.command import Parser, command_line, first_line, plain
 
 from ..extra import require
 from ..ticks import default_tick, tick_text
@@ -32,7 +32,7 @@ CLOCK_HZ = 156.25e6
 
 
 def _arguments(argv):
-    parser = Parser(prog="verbena sweep", description=__doc__.splitlines()[0])
+    parser = Parser(prog="verbena sweep", description=first_line(__doc__))
     add = parser.add_argument
     add("-g", "--grid", action="append", default=[], metavar="NAME=VALUES", help="size=64,128 or n=1..8 or m=1..64*2")
     add("-s", "--seeds", help="values of VERBENA_SEED, such as 1..10")

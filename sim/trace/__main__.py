@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 from verbena.sw.cli import COMMANDS
-from verbena.sw.tools.command import Parser, command_line, plain
+from verbena.sw.tools.command import Parser, command_line, first_line, plain, whole_number
 
 from .capture_file import CaptureError, read_capture
 from .page import data_of, render
@@ -39,9 +39,9 @@ def _arguments(argv):
     options = Parser(prog="verbena trace", add_help=False)
     options.add_argument("-o", "--output", type=Path, help="the page (NAME.html)")
     options.add_argument("--first", type=int, default=1000, metavar="N", help="messages that are shown (1000)")
-    options.add_argument("--qp", type=lambda text: int(text, 0), help="only messages and packets of this QP number")
+    options.add_argument("--qp", type=whole_number, help="only messages and packets of this QP number")
     options.add_argument("--capture", type=Path, help="keep the run's capture in this file")
-    parser = Parser(prog=options.prog, usage=USAGE, description=__doc__.splitlines()[0], parents=[options])
+    parser = Parser(prog=options.prog, usage=USAGE, description=first_line(__doc__), parents=[options])
     parser.add_argument(
         "what",
         metavar="PROGRAM or CAPTURE",
@@ -78,9 +78,10 @@ def _run(command, capture):
     settings = {"VERBENA_CAPTURE": str(capture), "VERBENA_CAPTURE_BUS": "1", "VERBENA_CAPTURE_FRAMES": "both"}
     with subprocess.Popen(command, env=os.environ | settings) as program:
         try:
-            return program.wait()
+            status = program.wait()
         except KeyboardInterrupt:  # which the program has got, too: what it left is shown
-            return program.wait()
+            status = program.wait()
+        return status if status >= 0 else 128 - status  # as a shell tells of a signal
 
 
 @command_line
@@ -95,7 +96,11 @@ def main(argv=None):
                 print(f"verbena trace: there is no program {args.what!r}", file=sys.stderr)
                 return 1
             path = (args.capture or Path(folder) / "run.pcapng").absolute()
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                print(f"verbena trace: cannot write {plain(error)}", file=sys.stderr)
+                return 1
             status = _run([*command, *args.arguments], path)
             if not path.exists():
                 print(f"verbena trace: {args.what} {NO_CAPTURE}", file=sys.stderr)

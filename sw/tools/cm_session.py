@@ -87,8 +87,13 @@ class Manner:
             event.ack_cm_event()
 
     def expect(self, kind):
-        """A session: the next event, which must be of this kind. :class:`.ToolError` otherwise."""
+        """A session: the next event, which must be of this kind. :class:`.ToolError` otherwise. Who asks for a
+        connection when none is expected is refused.
+        """
         event = yield from self.event()
+        while event.event_type == ce.RDMA_CM_EVENT_CONNECT_REQUEST != kind:
+            event.ack_cm_event()
+            event = yield from self.event()
         if event.event_type != kind:
             raise ToolError(f"{self.name} {event.event_str()}, error {event.status}")
         if kind != ce.RDMA_CM_EVENT_CONNECT_REQUEST:
@@ -104,7 +109,7 @@ class Manner:
 
     def completion(self, cq):
         """A session: the next completion. :class:`Disconnected` if the peer ends the connection before, and
-        :class:`.ToolError` if another event comes.
+        :class:`.ToolError` if another event comes. Who else asks for a connection meanwhile is refused.
         """
         self._patience.renew()
         while True:
@@ -116,7 +121,7 @@ class Manner:
                 event.ack_cm_event()
                 if kind == ce.RDMA_CM_EVENT_DISCONNECTED:
                     raise Disconnected
-                if kind != ce.RDMA_CM_EVENT_ESTABLISHED and kind not in WAITING:
+                if kind not in (ce.RDMA_CM_EVENT_ESTABLISHED, ce.RDMA_CM_EVENT_CONNECT_REQUEST, *WAITING):
                     raise ToolError(f"{self.name} {name}, error {event.status}")
             self._patience.check("a completion")
             yield WORKED

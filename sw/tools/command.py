@@ -13,10 +13,24 @@ import threading
 from ..verbs.pyverbs_error import PyverbsError, PyverbsRDMAError
 from .session import ToolError
 
-__all__ = ["Parser", "command_line", "plain", "port_number", "reader_is_gone", "status_of"]
+__all__ = [
+    "Parser",
+    "command_line",
+    "first_line",
+    "plain",
+    "port_number",
+    "reader_is_gone",
+    "status_of",
+    "whole_number",
+]
 
 INTERRUPTED, UNHEARD, TERMINATED = (128 + number for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGTERM))
 """What a shell tells of programs that these signals have ended."""
+
+
+def first_line(doc):
+    """Of a docstring, which ``python -OO`` leaves out."""
+    return (doc or "").partition("\n")[0]
 
 
 def reader_is_gone():
@@ -45,6 +59,23 @@ def _sigterm_unwinds():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+class _NotWritten(Exception):
+    """What is printed does not get to where it is to go."""
+
+
+def _flush():
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # What is still in the buffer goes nowhere.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        raise _NotWritten(error.strerror) from None
+
+
 def command_line(main):
     """A ``main`` that returns a status also when Ctrl-C ends it, or when nobody reads what it prints: without a word,
     as other programs do. SIGTERM is a ``SystemExit``, so that it ends what the program has begun.
@@ -58,7 +89,10 @@ def command_line(main):
                     return main(*arguments, **options)
             finally:
                 if sys.stdout is not None:
-                    sys.stdout.flush()
+                    _flush()
+        except _NotWritten as error:
+            print(f"cannot write the output: {error}", file=sys.stderr)
+            return 1
         except KeyboardInterrupt:
             return INTERRUPTED
         except BrokenPipeError:
@@ -110,6 +144,14 @@ def plain(error):
     if not isinstance(error, OSError) or not reason:
         return str(error)
     return reason if error.filename is None else f"{error.filename}: {reason}"
+
+
+def whole_number(text):
+    """A number of the command line: decimal, or as Python has it with ``0x``, ``0o`` or ``0b``."""
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
 
 
 def port_number(text):

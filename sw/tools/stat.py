@@ -23,6 +23,9 @@ __all__ = ["Look", "main", "told_by"]
 DEVICES = "the device's"
 """The times of a device that runs by itself."""
 
+LONGEST = 86400
+"""Seconds of an interval."""
+
 
 def told_by(port):
     """All counters of a port, as a dictionary for machines."""
@@ -165,8 +168,8 @@ def _of_another(args):
 
 
 def _run(args, program):
-    if not args.interval > 0:
-        raise ToolError(f"the interval must be more than 0, not {args.interval:g}")
+    if not 0 < args.interval <= LONGEST:
+        raise ToolError(f"the interval must be more than 0, and at most {LONGEST} seconds, not {args.interval:g}")
     if program and program[0] not in COMMANDS:
         raise ToolError(f"there is no command {program[0]!r}; there are: {', '.join(sorted(COMMANDS))}")
     if not program and _of_another(args):

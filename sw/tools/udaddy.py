@@ -13,7 +13,7 @@ from ..verbs.addr import AH
 from ..verbs.cmid import CMID, AddrInfo, ConnParam, UDParam
 from ..verbs.libibverbs_enums import IBV_SEND_SIGNALED
 from .cm_session import IDLE, PORT, Manner, play_ends, settle
-from .command import Parser, command_line, status_of
+from .command import Parser, command_line, status_of, whole_number
 from .datagram_node import Node, check_numbers, wait_for_all
 from .session import ToolError
 
@@ -124,9 +124,7 @@ def _parser():
     parser.add_argument("-c", "--connections", type=int, default=1, help="queue pairs of each side (%(default)s)")
     parser.add_argument("-C", "--count", type=int, default=10, help="datagrams of each (%(default)s)")
     parser.add_argument("-S", "--size", type=int, default=100, help="bytes of a datagram (%(default)s)")
-    parser.add_argument(
-        "-t", "--tos", type=lambda text: int(text, 0), default=0, help="type of service of a client's (%(default)s)"
-    )
+    parser.add_argument("-t", "--tos", type=whole_number, default=0, help="type of service of a client's (%(default)s)")
     parser.add_argument("--ib-dev", metavar="DEVICE", help="default: the one with the address, or the first")
     parser.add_argument("--patience", type=float, help="seconds to wait for the peer; default: for ever")
     parser.add_argument("--peer", metavar="DEVICE", help="run the server as well, on this device")

@@ -221,6 +221,8 @@ class Context(PyverbsCM):
             refuse(f"Failed to open device {self.name}", errno.ENOMEM)
         except (OSError, ImportError) as error:
             why = getattr(error, "strerror", None) or error
+            if getattr(error, "filename", None) is not None:
+                why = f"{why}: {error.filename}"
             refuse(f"Failed to open device {self.name}: {why}", getattr(error, "errno", None) or errno.EIO)
         # The port's owner, if there is one, closes the contexts before the port.
         super().__init__(*getattr(port, "owners", ()))

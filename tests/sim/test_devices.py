@@ -1,11 +1,15 @@
 """What is random in the simulated devices: a program is run again and again, each time in a process of its own."""
 
+import errno
 import os
 import re
 import subprocess
 import sys
 
 import pytest
+from verbena.sim import devices
+from verbena.sw.verbs.device import Context
+from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
 
 PROGRAM = """
 from verbena.sim.devices import world
@@ -57,6 +61,30 @@ def test_a_variable_that_is_no_number(name):
     )
     assert done.returncode == 1
     assert f"Failed to open device sim0: {name} must be a whole number, not 'ten'" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("VERBENA_SEED", "-1", "VERBENA_SEED must be 0 to 9223372036854775807, not -1"),
+        ("VERBENA_MEMORY_LATENCY", "-1", "VERBENA_MEMORY_LATENCY must be 0 to 1048576, not -1"),
+        ("VERBENA_MEMORY_LATENCY", "9" * 20, "VERBENA_MEMORY_LATENCY must be 0 to 1048576, not 99999999999999999999"),
+        ("VERBENA_TICK", "0", "VERBENA_TICK must be 1 to 4294967295, not 0"),
+        ("VERBENA_DATA_WIDTH", "100", "VERBENA_DATA_WIDTH: "),
+        ("VERBENA_SLOTS", "0", "VERBENA_SLOTS: "),
+        ("VERBENA_SLOTS", "3", "VERBENA_SLOTS: "),
+        ("VERBENA_QPS", "1000000", "VERBENA_QPS: "),
+        ("VERBENA_CAPTURE_FRAMES", "few", "VERBENA_CAPTURE_FRAMES must be sent, received, both, not 'few'"),
+    ],
+)
+def test_a_variable_that_is_out_of_range(name, text, why, monkeypatch):
+    monkeypatch.setattr(devices, "_world", None)
+    monkeypatch.setattr(devices, "_options", {})
+    monkeypatch.setenv(name, text)
+    with pytest.raises(PyverbsRDMAError, match="Failed to open device sim0: ") as error:
+        Context(name="sim0")
+    assert f"sim0: {why}" in str(error.value)
+    assert error.value.error_code == errno.EINVAL
 
 
 def test_without_a_seed_keys_and_numbers_differ(unseeded):

@@ -173,6 +173,8 @@ def connect(host, port, work, patience=None):
         found = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)
     except socket.gaierror as error:
         raise ToolError(f"no address of {host!r}: {error.strerror}") from error
+    except UnicodeError as error:
+        raise ToolError(f"no address of {host!r}: it is no name of a host") from error
     family, kind, protocol, _, address = found[0]
     sock = socket.socket(family, kind, protocol)
     try:

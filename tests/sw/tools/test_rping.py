@@ -74,6 +74,28 @@ def test_one_client_after_the_other(contexts):
     assert len(told) == 3
 
 
+def test_another_client_meanwhile_is_refused(contexts):
+    """The server and its client go on; then the server takes the next one."""
+    near, far = contexts
+    pings, refused = [], []
+    quiet = {"alone": False, "warn": lambda line: None}
+    serving = server(Options(FAR, count=6), far, persistent=True, tell=lambda line: None, **quiet)
+    first = client(Options(FAR, count=6, verbose=True), near, tell=pings.append, **quiet)
+    second = client(Options(FAR, count=1), near, tell=pings.append, **quiet)
+    for _ in first:
+        next(serving)
+        if pings and not refused:
+            try:
+                next(second)
+            except ToolError as error:
+                refused.append((len(pings), str(error)))
+    assert len(pings) == 6 > refused[0][0]
+    assert "REJECTED" in refused[0][1]
+    for _ in client(Options(FAR, count=1), near, tell=pings.append, **quiet):
+        next(serving)
+    serving.close()
+
+
 def test_what_comes_back_is_checked(contexts, monkeypatch):
     """A server that writes something else."""
     monkeypatch.setattr(rping, "_text", lambda data: "x" * 10)

@@ -149,7 +149,7 @@ def test_a_device_of_another_program_that_shows_nothing(capsys, another):
     ("arguments", "complaint"),
     [
         (["-d", "nosuch"], "no device 'nosuch'"),
-        (["-d", "fake0", "--interval", "0"], "the interval must be more than 0, not 0"),
+        (["-d", "fake0", "--interval", "0"], "the interval must be more than 0, and at most 86400 seconds, not 0"),
         (["-d", "fake0", "--", "frobnicate"], "there is no command 'frobnicate'"),
         (["-d", "sim0"], "sim0 is simulated, in this program alone"),
     ],
