@@ -45,9 +45,13 @@ class ContextBank(wiring.Component):
     attribute, attribute_en : ``AttributeWrite``
         The command block's broadcast, never stalled.
     r_slot, r_en, r_ready : slot, 1, 1
-        A read is taken if both are set.
+        A read is taken if the last two are set.
+    r_look : 1
+        While no read is under way ``r_slot`` is addressed, whether its read is taken or not. It must be set with
+        ``r_en``, and may be set earlier: so ``r_en`` may come late.
     r_valid, attributes, states : 1, fields of ``names``, fields of ``states``
-        What was read: from the cycle of ``r_valid`` on until the next read is taken, or the slot is written.
+        What was read: in the cycle of ``r_valid``, and then until ``r_look``, or until the slot is written. If
+        ``r_look`` was set in the cycle before ``r_valid``, in that cycle alone.
     write : for each state ``slot``, ``data``, ``en``, ``ready``
         A write is taken if ``en`` and ``ready`` are set.
     """
@@ -72,6 +76,7 @@ class ContextBank(wiring.Component):
                 "attribute_en": In(1),
                 "r_slot": In(range(slots)),
                 "r_en": In(1),
+                "r_look": In(1),
                 "r_ready": Out(1),
                 "r_valid": Out(1),
                 "attributes": Out(self.layout),
@@ -126,8 +131,11 @@ class ContextBank(wiring.Component):
         with m.If(writes):
             m.d.sync += [writes.eq(~last), row.eq(self._next(row)), waiting[:-part].eq(waiting[part:])]
             m.d.sync += ready.eq(last | self._is_last(self._next(row)))
+        # Whether it is taken comes late, and is not needed for what would be written.
+        with m.If(ready):
+            m.d.sync += [slot.eq(port.slot), row.eq(0), waiting.eq(port.data)]
         with m.If(takes):
-            m.d.sync += [writes.eq(1), slot.eq(port.slot), row.eq(0), waiting.eq(port.data), ready.eq(self.rows == 1)]
+            m.d.sync += [writes.eq(1), ready.eq(self.rows == 1)]
         return ram, begins
 
     def elaborate(self, platform):
@@ -178,7 +186,8 @@ class ContextBank(wiring.Component):
         if owned:
             m.d.comb += meets.eq(Cat(begins for _, begins in owned.values()).any())
         step, last, taken = Signal(), Signal(), Signal()
-        address = Mux(taken, self._at(self.r_slot, Const(0, len(r_row))), self._at(slot, r_row))
+        looks = self.r_look & ~reads
+        address = Mux(looks, self._at(self.r_slot, Const(0, len(r_row))), self._at(slot, r_row))
         m.d.comb += [
             taken.eq(self.r_en & self.r_ready),
             step.eq(Mux(reads, ~writing, taken)),
@@ -186,7 +195,7 @@ class ContextBank(wiring.Component):
             settings.r_addr.eq(address),
             *(ram.r_addr.eq(address) for ram, *_ in owned.values()),
         ]
-        # Between two reads the last row stays addressed, and so at the output.
+        # Between two reads the last row stays addressed, and so at the output, until somebody looks.
         with m.If(taken):
             m.d.sync += [slot.eq(self.r_slot), reads.eq(self.rows > 1), r_row.eq(min(1, self.rows - 1))]
         with m.Elif(step):

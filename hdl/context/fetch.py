@@ -162,7 +162,7 @@ class ContextFetch(wiring.Component):
         with m.FSM():
             with m.State("READ"):
                 # In the cycle in which an item moves on, the next one is not there yet.
-                m.d.comb += bank.r_en.eq(~free | self.i.valid)
+                m.d.comb += [bank.r_look.eq(1), bank.r_en.eq(~free | self.i.valid)]
                 m.d.sync += again.eq(concerns(heard))
                 with m.If(bank.r_en & bank.r_ready):
                     m.next = "FETCH"

@@ -85,7 +85,7 @@ class PathFetch(wiring.Component):
                 with m.If(~ack.here & ((packet.valid & ~packet.here) | ack.valid)):
                     m.next = "READ"
             with m.State("READ"):
-                m.d.comb += bank.r_en.eq(1)
+                m.d.comb += [bank.r_look.eq(1), bank.r_en.eq(1)]
                 m.d.sync += [again.eq(changes), gone.eq(gone | packet.taken)]
                 with m.If(bank.r_ready):
                     m.next = "WAIT"
@@ -98,7 +98,10 @@ class PathFetch(wiring.Component):
                         with m.If(of_ack):
                             m.d.sync += ack.here.eq(1)
                         with m.Elif(~gone & ~packet.taken):
-                            m.d.sync += [packet.here.eq(1), packet.path.eq(bank.attributes)]
+                            m.d.sync += packet.here.eq(1)
+        # Whether it is the packet's comes late, and is not needed for what would be.
+        with m.If(~packet.here):
+            m.d.sync += packet.path.eq(bank.attributes)
         for user in (packet, ack):
             with m.If(user.taken | (user.here & self.attribute_en & (index == user.qp))):
                 m.d.sync += user.here.eq(0)

@@ -65,7 +65,7 @@ def test_reads_what_was_written(rows, cycles, monkeypatch):
         nonlocal reads
         await fill(ctx, dut, model)
         pending = []  # reads taken: slot, states
-        held = None  # the last one that came, as long as it stands
+        held, looked = None, False  # the last one that came, as long as it stands; there was a look before
         ports = {name: getattr(dut.write, name) for name in STATES}
         edges = aiter(
             ctx.tick().sample(
@@ -75,6 +75,7 @@ def test_reads_what_was_written(rows, cycles, monkeypatch):
         for _ in range(cycles):
             reading = {slot for slot, _ in pending}
             r_en, attribute_en = rng.random() < 0.8, rng.random() < 0.05
+            r_look = r_en or rng.random() < 0.3
             r_slot = rng.randrange(4)
             attribute = {"index": rng.randrange(4), "word": rng.randrange(20), "data": rng.getrandbits(32)}
             attribute_en = attribute_en and attribute["index"] not in reading | {r_slot}
@@ -89,6 +90,7 @@ def test_reads_what_was_written(rows, cycles, monkeypatch):
                 ctx.set(port.en, name in writes)
             ctx.set(dut.r_slot, r_slot)
             ctx.set(dut.r_en, r_en)
+            ctx.set(dut.r_look, r_look)
             ctx.set(dut.attribute, attribute)
             ctx.set(dut.attribute_en, attribute_en)
             _, _, r_ready, valid, found, kept, *ready = await anext(edges)
@@ -97,11 +99,13 @@ def test_reads_what_was_written(rows, cycles, monkeypatch):
                 assert plain(kept) == expected
                 assert plain(found) == model.attributes(slot)
                 reads += 1
-                held = None if pending else (slot, kept, found)
+                held = None if pending or looked else (slot, kept, found)
             if held:
                 assert (kept, found) == held[1:]
-            if r_en and r_ready:
+            looked = r_look
+            if r_look:
                 held = None
+            if r_en and r_ready:
                 pending.append((r_slot, dict(model.states[r_slot])))
             for name, taken in zip(ports, ready):
                 if taken and name in writes:
@@ -126,6 +130,7 @@ def test_takes_as_many_cycles_as_rows(rows):
     async def testbench(ctx):
         await fill(ctx, dut, model)
         ctx.set(dut.r_en, 1)
+        ctx.set(dut.r_look, 1)
         for cycle in range(10 * rows):
             ctx.set(dut.r_slot, cycle % 4)
             _, _, ready, valid = await ctx.tick().sample(dut.r_ready, dut.r_valid)
@@ -153,6 +158,7 @@ def test_a_write_is_in_the_reads_behind_it(rows, monkeypatch):
             for _ in range(delay - 1):
                 await ctx.tick()
             ctx.set(dut.r_slot, 2)
+            ctx.set(dut.r_look, 1)
             ctx.set(dut.r_en, 1)
             for _ in range(waits):
                 assert not ctx.get(dut.r_ready)
@@ -160,6 +166,7 @@ def test_a_write_is_in_the_reads_behind_it(rows, monkeypatch):
             assert ctx.get(dut.r_ready)
             await ctx.tick()
             ctx.set(dut.r_en, 0)
+            ctx.set(dut.r_look, 0)
             (kept,) = await ctx.tick().sample(dut.states).until(dut.r_valid)
             assert plain(kept)["other"] == state
             await ctx.tick().repeat(10)
@@ -180,8 +187,10 @@ def test_an_attribute_that_is_written_makes_a_read_wait(monkeypatch):
         for writes in range(4):
             ctx.set(dut.r_slot, 1)
             ctx.set(dut.r_en, 1)
+            ctx.set(dut.r_look, 1)
             await ctx.tick().until(dut.r_ready)
             ctx.set(dut.r_en, 0)
+            ctx.set(dut.r_look, 0)
             cycles.append(1)
             found = None
             edges = aiter(ctx.tick().sample(dut.r_valid, dut.attributes))
