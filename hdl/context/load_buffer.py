@@ -21,7 +21,7 @@ class LoadBuffer(wiring.Component):
 
     There is room for a record that is given back and one that comes meanwhile.
 
-    A word is taken each cycle. A word is given back each cycle, the first 6 cycles after ``back``.
+    A word is taken each cycle. A word is given back each cycle, the first 5 cycles after ``back``.
 
     Parameters
     ----------

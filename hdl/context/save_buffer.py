@@ -16,7 +16,7 @@ class SaveBuffer(wiring.Component):
     """Collects the sections of one QP, which come side by side, and gives them as a record.
 
     A word of one section is taken each cycle. Behind its last word the first other one follows at once that had a word
-    in the cycle before, or a cycle after it had none. A word of the record comes each cycle, but for 3 behind the
+    in the cycle before, or a cycle after it had none. A word of the record comes each cycle, but for 2 behind the
     header and 2 before the checksum.
 
     Parameters

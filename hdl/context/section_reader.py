@@ -4,20 +4,23 @@ from amaranth.hdl import Array, Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..stream.fifo import Queue
+from ..stream.lut_fifo import LutFifo
 from ..stream.words import WORD_BITS
 from .record import counts_layout
 
 __all__ = ["SectionReader"]
 
-AHEAD = 6
-"""Words that are read ahead: a place is free again 6 cycles after its read began."""
+AHEAD = 5
+"""Words that are read ahead: a place is free again 5 cycles after its read began."""
+
+PLACES = 8
+"""For them: a power of two."""
 
 
 class SectionReader(wiring.Component):
     """Reads one section after the other out of a :class:`verbena.hdl.stream.ram.Ram`.
 
-    A word comes each cycle, the first 5 cycles after ``go``; a section without words takes one.
+    A word comes each cycle, the first 4 cycles after ``go``; a section without words takes one.
 
     Parameters
     ----------
@@ -58,7 +61,7 @@ class SectionReader(wiring.Component):
         m = Module()
         count = len(self.limits)
         starts = Array(sum(self.limits[:number]) for number in range(count))
-        m.submodules.queue = queue = Queue(self.o.payload.shape(), AHEAD)
+        m.submodules.queue = queue = LutFifo(self.o.payload.shape(), PLACES)
         counts = Array(self.counts[f"section_{number}"] for number in range(count))
         section, left = Signal(range(count)), Signal(range(max(self.limits) + 1))
         reads, comes = Signal(), [Signal(name=f"comes_{age}") for age in range(2)]

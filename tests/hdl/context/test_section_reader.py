@@ -73,10 +73,10 @@ def test_sections_of_any_length(apart):
 
 
 @pytest.mark.parametrize(
-    ("shape", "cycles"), [(LIMITS, 5 + 27), ((0, 1, 20, 2), 5 + 1 + 23), ((0, 0, 0, 2), 5 + 3 + 2)]
+    ("shape", "cycles"), [(LIMITS, 4 + 27), ((0, 1, 20, 2), 4 + 1 + 23), ((0, 0, 0, 2), 4 + 3 + 2)]
 )
 def test_a_word_comes_each_cycle(shape, cycles):
-    """The first one 5 cycles after ``go``; a section without words takes one."""
+    """The first one 4 cycles after ``go``; a section without words takes one."""
     dut = Bench(True)
 
     async def testbench(ctx):
