@@ -1,6 +1,9 @@
 """Which queue pair has which slot."""
 
-from amaranth.hdl import Array, Cat, Module, Signal
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -100,15 +103,16 @@ class Directory(wiring.Component):
         taken = [Signal(self.readers, name=f"taken_{age}") for age in range(3)]
         m.d.comb += [
             asks.eq(Cat(port.valid for port in self.ask)),
-            taken[0].eq(asks & -asks),
+            taken[0].eq(Cat(asks[0], *(asks[n] & ~asks[:n].any() for n in range(1, self.readers)))),
             self.answered.eq(taken[2]),
             self.changed.eq(self.write),
         ]
         m.d.sync += [taken[1].eq(taken[0]), taken[2].eq(taken[1])]
-        for number, port in reversed(list(enumerate(self.ask))):
-            m.d.comb += port.ready.eq(taken[0][number])
-            with m.If(port.valid):
-                m.d.comb += index.eq(port.payload)
+        # Which is read is told by ORs: the block RAMs are far from each other.
+        m.d.comb += index.eq(
+            reduce(or_, (Mux(taken[0][number], port.payload, 0) for number, port in enumerate(self.ask)))
+        )
+        m.d.comb += [port.ready.eq(taken[0][number]) for number, port in enumerate(self.ask)]
         for number, part in enumerate(banks):
             m.submodules[f"bank_{number}"] = part
             with m.If(self.ready):

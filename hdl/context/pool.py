@@ -141,14 +141,16 @@ class Pool(wiring.Component):
         first = Signal(bits)  # row of that QP, also if it is just being written
         known = Signal(bits)  # that, as looked up in the cycle before
         next_qp, qp = Signal(range(self.qps)), Signal(range(self.qps))
-        head, only, fresh = Signal(bits), Signal(), Signal()  # `fresh`: it has no row
+        head, only = Signal(bits), Signal()
+        sets = Signal()  # what is done gives its QP another first row
+        forward = Signal()  # that is written in this cycle, and the QP is the one that is looked at
         put, take = self.put.payload, self.take.payload
         none_there = Signal()
         m.d.comb += [
             next_qp.eq(Mux(idle, Mux(self.take.valid, take.qp, put.qp), qp)),
             none_there.eq(head == none),
             self.changing.eq(waking | (self.take.valid & awaited) | (reading & mine)),
-            first.eq(Mux(heads_write.en & mine, heads_write.data, known)),
+            first.eq(Mux(forward, heads_write.data, known)),
             heads_read.addr.eq(next_qp),
             heads_look.addr.eq(self.look_qp),
             heads_write.addr.eq(qp),
@@ -158,6 +160,7 @@ class Pool(wiring.Component):
         ]
         m.d.sync += [
             mine.eq(next_qp == self.look_qp),
+            forward.eq(0),
             awaited.eq(take.qp == self.look_qp),
             known.eq(Mux(heads_write.en & (qp == self.look_qp), heads_write.data, heads_look.data)),
         ]
@@ -199,11 +202,15 @@ class Pool(wiring.Component):
                     m.next = "IDLE"
             with m.State("LAST"):
                 m.d.comb += [reading.eq(1), links.w_addr.eq(links.r_data), links.w_en.eq(putting & ~none_there)]
-                m.d.sync += [only.eq(links.r_data == head), fresh.eq(none_there)]
+                m.d.sync += [
+                    only.eq(links.r_data == head),
+                    sets.eq(~putting | none_there),
+                    forward.eq((~putting | none_there) & (qp == self.look_qp)),
+                ]
                 m.next = "WRITE"
             with m.State("WRITE"):
                 m.d.comb += [
-                    heads_write.en.eq(~putting | fresh),
+                    heads_write.en.eq(sets),
                     links.w_addr.eq(Mux(putting, last_of(qp), head)),
                     links.w_en.eq(1),
                 ]

@@ -61,7 +61,7 @@ class SlotFinder(wiring.Component):
         m.d.sync += [named.eq(self.valid & ~self.taken), same.eq(self.index == index)]
         m.d.comb += [
             fits.eq(named & same & known & ~self.changed),
-            self.ask.valid.eq(named & ~(same & known) & ~asked & ~self.changed),
+            self.ask.valid.eq(named & ~(same & known) & ~asked),
             self.ask.payload.eq(self.index),
             self.here.eq(fits & kept.here),
             self.away.eq(fits & ~kept.here & kept.known),
@@ -74,5 +74,6 @@ class SlotFinder(wiring.Component):
         with m.If(self.changed):
             m.d.sync += [known.eq(0), stale.eq(1)]
         with m.If(self.ask.valid & self.ask.ready):
-            m.d.sync += [index.eq(self.index), same.eq(1), known.eq(0), asked.eq(1), stale.eq(0)]
+            m.d.sync += [index.eq(self.index), same.eq(1), known.eq(0), asked.eq(1)]
+            m.d.sync += stale.eq(self.changed)
         return m

@@ -213,7 +213,8 @@ class Commands(wiring.Component):
         decoded = Signal(
             data.StructLayout(
                 {name: member.shape for name, member in decoder.signature.members.items() if member.flow == Out}
-            )
+            ),
+            reset_less=True,  # it is new in each cycle
         )
         m.d.comb += [decoder.command.eq(self.command.payload), decoder.cqc_log_size.eq(self.cqc_log_size)]
         m.d.sync += [decoded[name].eq(getattr(decoder, name)) for name in decoded.shape().members]
@@ -237,7 +238,6 @@ class Commands(wiring.Component):
             cq.number.eq(number),
             cq.bad.eq(self.cq_control_bad),
             self.invalidate.payload.index.eq(self.command.payload.number),
-            self.invalidate.payload.translations.eq(self.command.payload.opcode == Command.INVALIDATE_MTT),
         ]
 
         # -- Contexts, mailbox and tokens: those who use them take turns.
@@ -313,8 +313,13 @@ class Commands(wiring.Component):
             m.d.comb += self.forget_slot.eq(number)
 
         # -- Whose turn it is.
-        invalidated = Signal()  # the access check's answer is far from here
-        m.d.sync += invalidated.eq(self.invalidate.valid & self.invalidate.ready)
+        invalidated = Signal()  # the access check is far from here
+        m.d.sync += [
+            self.invalidate.payload.translations.eq(self.command.payload.opcode == Command.INVALIDATE_MTT),
+            invalidated.eq(self.invalidate.valid & self.invalidate.ready),
+        ]
+        with m.If(self.invalidate.ready):
+            m.d.sync += self.invalidate.valid.eq(0)
         done = reduce(or_, (unit.done for unit in units.values()))
         with m.FSM() as fsm:
             m.d.comb += handler.may.eq(fsm.ongoing("IDLE") | qp.waits)
@@ -384,9 +389,10 @@ class Commands(wiring.Component):
                 with m.If(done):
                     m.next = "FINISH"
             with m.State("INVALIDATE"):
-                m.d.comb += self.invalidate.valid.eq(~invalidated)
                 with m.If(invalidated):
                     m.next = "FINISH"
+                with m.Elif(~self.invalidate.valid):
+                    m.d.sync += self.invalidate.valid.eq(1)
             with m.State("FINISH"):
                 m.d.comb += self.command.ready.eq(1)
                 m.next = "IDLE"

@@ -36,7 +36,7 @@ class DoorbellSlots(wiring.Component):
     ring : stream of ``shape``
         Of a QP that has just come, with its slot: goes before the others, when nothing is ``closed``.
     closed, closed_qp : 1, 12
-        The slot whose QP is about to leave, or to come: nothing of it passes.
+        The slot whose QP is about to leave, or to come: nothing of it passes, from the next cycle on.
     ask : stream of QP index; answered, row, changed : 1, ``Row``, 1
         To and from the directory.
     used, used_en : slot, 1
@@ -73,7 +73,9 @@ class DoorbellSlots(wiring.Component):
         valid, shown = Signal(), Signal()  # an item is looked at; it was in the cycle before
         m.d.sync += shown.eq(valid & ~self.i.ready)
         m.d.comb += valid.eq(self.i.valid & (shown | ~self.wait if self.wants else 1))
-        leaving = self.closed & (finder.slot == self.closed_qp)
+        closed, closed_qp = Signal(), Signal.like(finder.slot)  # they come from far
+        m.d.sync += [closed.eq(self.closed), closed_qp.eq(self.closed_qp)]
+        leaving = closed & (finder.slot == closed_qp)
         m.d.comb += [
             finder.valid.eq(valid),
             finder.index.eq(self.i.payload.qp),

@@ -211,7 +211,7 @@ class SendSide(wiring.Component):
         connect(m, flipped(self.read_atomic_responder), merge.response)
         connect(m, merge.access, flipped(self.o.access))
         connect(m, merge.packet, flipped(self.o.packet))
-        m.d.comb += requester.hold.eq(self.crowded)
+        m.d.sync += requester.hold.eq(self.crowded)  # it comes from far
         connect(m, requester.inline, flipped(self.inline))
         if c.ipv6:
             connect(m, requester.route, flipped(self.route))

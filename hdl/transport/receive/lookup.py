@@ -107,7 +107,7 @@ class ReceiveLookup(wiring.Component):
     slot, absent : QP index, 1
         With ``swaps``: which slot the packet's QP has, instead of the low bits of its number; or there is no such QP.
     closed, closed_qp : 1, 12
-        With ``swaps``: no packet and no flush of this QP is taken; what is behind it waits.
+        With ``swaps``: no packet and no flush of this QP is taken, from the next cycle on; what is behind it waits.
     count_drop_qp : 1
         Strobe: a packet is not accepted.
     """
@@ -168,8 +168,10 @@ class ReceiveLookup(wiring.Component):
         packet_open, flush_open, packet_slot = Const(1), Const(1), header.transport.dest_qpn[:bits]
         if self.swaps:
             packet_slot = self.slot
-            closed = [self.closed & (qp == self.closed_qp[:bits]) for qp in (self.slot, self.flush.payload)]
-            packet_open, flush_open = ~closed[0] | self.absent, ~closed[1]
+            closed, closed_qp = Signal(), Signal(bits)  # they come from far
+            m.d.sync += [closed.eq(self.closed), closed_qp.eq(self.closed_qp)]
+            packet_open = ~(closed & (self.slot == closed_qp)) | self.absent
+            flush_open = ~(closed & (self.flush.payload == closed_qp))
             m.d.comb += item.absent.eq(self.absent)
         packet, flush = self.header.valid & packet_open, self.flush.valid & flush_open
         m.d.comb += [

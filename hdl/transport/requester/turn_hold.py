@@ -28,7 +28,7 @@ class TurnHold(wiring.Component):
     Members
     -------
     hold : 1
-        Packets enough wait for their payload. It may come 4 cycles behind the packet that causes it, if that is a large
+        Packets enough wait for their payload. It may come 5 cycles behind the packet that causes it, if that is a large
         one.
     left, length : 1, 13
         Strobe: a packet of so many bytes leaves.
@@ -60,9 +60,9 @@ class TurnHold(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        cycles = Signal(2)  # until `hold` counts the packet that has left
+        cycles = Signal(range(5))  # until `hold` counts the packet that has left
         with m.If(self.left & (self.length >= LARGE)):
-            m.d.sync += cycles.eq(~0)
+            m.d.sync += cycles.eq(4)
         with m.Elif(~self.counted):
             m.d.sync += cycles.eq(cycles - 1)
         owed, owed_qp = Signal(), Signal.like(self.qp)

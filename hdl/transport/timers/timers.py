@@ -167,7 +167,9 @@ class Timers(wiring.Component):
                 m.d.sync += asked.eq(fetch.i.valid & fetch.i.ready)
             with m.If(self.control.ready):
                 m.d.sync += asked.eq(0)
-            m.d.comb += counts.eq(~here.item.control & ~(self.closed & (here.slot == self.closed_qp)))
+            closed, closed_qp = Signal(), Signal.like(here.slot)  # they come from far
+            m.d.sync += [closed.eq(self.closed), closed_qp.eq(self.closed_qp)]
+            m.d.comb += counts.eq(~here.item.control & ~(closed & (here.slot == closed_qp)))
         with m.If(fetch.i.valid & fetch.i.ready & visited):
             m.d.sync += qp.eq(qp + 1)
 
@@ -190,6 +192,12 @@ class Timers(wiring.Component):
         m.d.sync += whole.eq(Mux(waits, rnr.ticks, 1 << timeout))
         with m.If(self.fired.ready):
             m.d.sync += self.fired.valid.eq(0)
+        # Whether it is over comes late, and is not needed for whose it would be.
+        with m.If(~self.fired.valid):
+            m.d.sync += [
+                self.fired.payload.qp.eq(here.slot),
+                self.fired.payload.generation.eq(watch.generation),
+            ]
         with m.FSM():
             with m.State("COMPARE"):
                 m.d.sync += [
@@ -219,11 +227,7 @@ class Timers(wiring.Component):
                 with m.If(fetch.settled & ~(due & self.fired.valid)):
                     m.d.comb += self.count_timeouts.eq(due & ~waits)
                     with m.If(due):
-                        m.d.sync += [
-                            self.fired.valid.eq(1),
-                            self.fired.payload.qp.eq(here.slot),
-                            self.fired.payload.generation.eq(watch.generation),
-                        ]
+                        m.d.sync += self.fired.valid.eq(1)
                     m.next = "STEP"
                     if self.swaps:
                         with m.If(here.item.control):

@@ -125,8 +125,13 @@ class TxDescriptorFifo(wiring.Component):
         inside = Signal(LENGTH_BITS + ceil_log2(self.depth))
         leaving = Signal(LENGTH_BITS)
         for change, port in ((more, self.i), (less, self.o)):
-            counts = port.valid & port.ready & (port.payload.kind == kind)
-            m.d.sync += change.eq(Mux(counts, port.payload.transport.length, 0))
+            # Whether it is taken comes late, and goes to one bit.
+            counts, length = Signal(), Signal(LENGTH_BITS)
+            m.d.sync += [
+                counts.eq(port.valid & port.ready & (port.payload.kind == kind)),
+                length.eq(port.payload.transport.length),
+            ]
+            m.d.comb += change.eq(Mux(counts, length, 0))
         total = Signal(len(inside) + 1)
         m.d.sync += [
             inside.eq(inside + more - less),

@@ -22,7 +22,7 @@ class World:
         self.shape, self.wants = shape, wants
         self.field, self.bits = FIELDS[shape]
         self.rows = {}  # QP: slot, or None if it is away
-        self.closed = None
+        self.closed = self.heard = None  # `heard`: a cycle later
         self.way = None  # (slot, QP that leaves or comes, cycles left)
         self.item = self.ring = None
         self.waits = self.looked_at = False  # what comes is to wait; the item came before that
@@ -63,6 +63,7 @@ class World:
 
     async def step(self, ctx):
         dut, rng = self.dut, self.rng
+        self.heard = self.closed
         self.move()
         if self.item is None and rng.random() < 0.7:
             self.item, self.looked_at = self.fresh(rng.randrange(8)), False
@@ -98,7 +99,7 @@ class World:
         if out and not may_ring:
             assert not self.write
             assert isinstance(slot, int)
-            assert slot != self.closed
+            assert slot != self.heard
             assert (shown.qp, shown[self.field]) == (slot, self.item[self.field])
             assert taken == ready
         if may_ring:
@@ -106,7 +107,7 @@ class World:
             assert (shown.qp, shown[self.field]) == (self.ring["qp"], self.ring[self.field])
         if wanted:
             assert slot != "absent"
-            assert slot is None or slot == self.closed
+            assert slot is None or slot == self.heard
             assert ctx.get(dut.wanted.payload) == self.item["qp"]
             wanted = ctx.get(dut.wanted.ready)
         assert self.looked_at or not (taken or wanted or (out and not may_ring))
@@ -119,7 +120,7 @@ class World:
             assert not wanted
             self.kinds["absent"] += 1
         elif taken:
-            assert slot is None or slot == self.closed
+            assert slot is None or slot == self.heard
             assert bool(wanted) == self.wants
             self.kinds["wanted" if wanted else "dropped"] += 1
         assert taken or not wanted
