@@ -97,6 +97,11 @@ class SimPort:
         """Another simulator is at the other end of the wire, and may send any time."""
         return getattr(self.world, "link", None) == "up"
 
+    @property
+    def cut(self):
+        """The other simulator has ended, or is gone."""
+        return getattr(self.world, "link", None) in ("ended", "gone")
+
     def follow(self):
         """A thread gives the default world time while the program calls nothing, unless ``VERBENA_EXACT`` is set; a
         world of a network has such a thread anyway.

@@ -69,7 +69,8 @@ class Port(Protocol):
 
     A port may have ``mtu``, the largest that its network carries, and ``linger()``, which is called before a QP is
     destroyed and lets acknowledgements go. ``linked``, a bool, says that others act upon the device at any time, even
-    when it has nothing to do itself; who waits for an event then goes on waiting.
+    when it has nothing to do itself; who waits for an event then goes on waiting. ``cut``, a bool, says that those have
+    gone for good.
     """
 
     name: str

@@ -49,6 +49,8 @@ class EventType(IntEnum):
     QP_FATAL whose number is less than ``max_qp`` is about a place of the QP context table: the record that stands there
     cannot be read, or was overwritten, and the device has forgotten the QP. No command may name that QP any more;
     its place is free. Where there is a table the driver gives no QP such a number but QP1, whose number is its place.
+
+    COMM_EST has its number, and no engine says it yet: a queue pair in RTR takes what comes, and its completions tell.
     """
 
     CQ_ERR = 0

@@ -7,7 +7,7 @@ from ..cm.ip_header import address_text
 from ..verbs import cm_enums as ce
 from ..verbs.cmid import CMID, CMEvent, CMEventChannel
 from ..verbs.pyverbs_error import PyverbsRDMAError
-from .endpoint import open_device
+from .endpoint import is_cut, open_device
 from .session import WORKED, Patience, ToolError, run
 
 __all__ = ["IDLE", "PORT", "Disconnected", "Manner", "play_ends", "settle"]
@@ -123,6 +123,8 @@ class Manner:
                     raise Disconnected
                 if kind not in (ce.RDMA_CM_EVENT_ESTABLISHED, ce.RDMA_CM_EVENT_CONNECT_REQUEST, *WAITING):
                     raise ToolError(f"{self.name} {name}, error {event.status}")
+            if is_cut(cq.context):
+                raise ToolError("nothing can come: the network has ended")
             self._patience.check("a completion")
             yield WORKED
 

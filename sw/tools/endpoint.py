@@ -21,7 +21,7 @@ from ..verbs.srq import SRQ, SrqAttr, SrqInitAttr
 from ..verbs.wr import SGE
 from .session import WORKED, Patience, ToolError
 
-__all__ = ["Endpoint", "chain", "clock_hz", "clock_text", "mtu_of", "open_device"]
+__all__ = ["Endpoint", "chain", "clock_hz", "clock_text", "is_cut", "mtu_of", "open_device"]
 
 PORT = 1
 SETTLE = 8
@@ -50,6 +50,11 @@ def open_device(name=None):
                     raise
         name = names[-1]
     return Context(name=name)
+
+
+def is_cut(context):
+    """Whether nobody will ever come over the device's network, as that has ended."""
+    return getattr(context._adapter.port, "cut", False)
 
 
 def clock_text(context):

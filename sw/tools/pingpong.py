@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..verbs.libibverbs_enums import ibv_qp_type
 from ..verbs.limits import MAX_QP_WR
 from .command import Parser, command_line, port_number, status_of
-from .endpoint import Endpoint, clock_text, mtu_of, open_device
+from .endpoint import Endpoint, clock_text, is_cut, mtu_of, open_device
 from .exchange.channel import Listener, connect
 from .exchange.pingpong import DONE, MOST, Address, answer, ask
 from .perftest.kinds import KINDS
@@ -141,7 +141,7 @@ def _line(side, address):
 
 def server(context, options, listener, **arguments):
     """A server, a session: waits for a client on ``listener`` and plays with it; other arguments are :func:`play`'s."""
-    channel = yield from listener.accept(context.advance, options.patience)
+    channel = yield from listener.accept(context.advance, options.patience, lambda: is_cut(context))
     return (yield from play(context, options, channel, server=True, **arguments))
 
 

@@ -144,14 +144,18 @@ class Listener:
         self._sock.setblocking(False)
         self.port = self._sock.getsockname()[1]
 
-    def accept(self, work, patience=None):
-        """A session that returns the :class:`Channel` to the first client; parameters as there."""
+    def accept(self, work, patience=None, cut=lambda: False):
+        """A session that returns the :class:`Channel` to the first client; parameters as there. :class:`.ToolError`
+        when ``cut()``: nobody can come any more.
+        """
         limit = Patience(patience)
         while True:
             try:
                 sock, _ = self._sock.accept()
             except BlockingIOError:
                 limit.check("a client")
+                if cut():
+                    raise ToolError("nobody can come: the network has ended") from None
                 if not (yield):
                     _rest(work, self._sock)
             else:

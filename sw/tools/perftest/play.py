@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ...verbs.datagram import GRH_BYTES
 from ...verbs.libibverbs_enums import ibv_mtu
-from ..endpoint import Endpoint, clock_hz, clock_text, mtu_of
+from ..endpoint import Endpoint, clock_hz, clock_text, is_cut, mtu_of
 from ..exchange.channel import connect
 from ..exchange.perftest import Exchange, Key, Report
 from . import report
@@ -257,7 +257,7 @@ def server(context, kind, options, listener, *, connected=lambda: None, **argume
     """A server, a session: waits for a client on ``listener``, and then calls ``connected()``; other arguments and the
     result are :func:`play`'s.
     """
-    channel = yield from listener.accept(context.advance, options.patience)
+    channel = yield from listener.accept(context.advance, options.patience, lambda: is_cut(context))
     connected()
     return (yield from play(context, kind, options, channel, server=True, **arguments))
 

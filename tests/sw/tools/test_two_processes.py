@@ -227,3 +227,28 @@ def test_a_wrong_option_is_one_line(programs):
     for name in ("ib_send_lat", "ibv_rc_pingpong"):
         status, out, errors = ended(tool(programs, name, "--frobnicate"))
         assert (status, out, errors.count("\n")) == (1, "", 1)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ibv_rc_pingpong"],
+        ["ib_send_bw"],
+        ["mckey", "-m", "239.1.1.1"],
+    ],
+)
+def test_who_waits_is_told_that_the_switch_has_ended(programs, network, words, tmp_path):
+    """Be it at a TCP port or for datagrams: nobody can come any more."""
+    switch, port = network(), free_port()
+    words += [] if words[0] == "mckey" else ["-p", port]
+    server = tool(programs, *words)
+    while not (tmp_path / "net" / "sim0.counters").exists():  # it has its adapter
+        time.sleep(0.1)
+    if words[0] != "mckey":
+        await_listener(port)
+    time.sleep(3)
+    switch.send_signal(signal.SIGINT)
+    assert ended(switch)[0] == 0
+    status, _, errors = ended(server)
+    assert status == 1
+    assert "can come: the network has ended" in errors
