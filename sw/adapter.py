@@ -421,9 +421,9 @@ class Adapter:
         with self._lock:
             return self.regions.valid_key(region)
 
-    def bind_window(self, window, key, region):
+    def last_key(self, region):
         with self._lock:
-            self.regions.bind(window, key, region)
+            return self.regions.last_key(region)
 
     def has_windows(self, region):
         """Whether a window is bound to a region now."""

@@ -1,5 +1,6 @@
 """Memory regions: keys, and the tables in host memory that the engine looks them up in."""
 
+import errno
 import os
 
 from verbena.hdl.abi.tables import MPT, MTT, KeyKind
@@ -17,10 +18,10 @@ LOG_PAGE, LOG_PAGE_MAX = 12, 30
 
 PAGE = 1 << LOG_PAGE
 
+BOUND = "a window is bound to it"
+
 WORD = 8
 """Bytes that the device reads at once, whatever the width of its bus."""
-
-MTT_ADDRESS = MPT.fields["mtt_address"].offset // 8
 
 LEAST_TABLE = 64
 """Bytes of the smallest translation table."""
@@ -34,8 +35,6 @@ class Region:
         self.key = index << 8 | variant
         self.mtt = None
         self.entry = {"valid": 1, "variant": variant}
-        self.windows = set()  # that may be bound to it
-        self.bindings = {}  # of a window: what it is bound to if it is valid with this variant; None: no bytes
 
 
 class Regions:
@@ -60,6 +59,7 @@ class Regions:
         self.memory = memory
         self.random = random
         self.by_index = {}
+        self.windows = {}  # of these, memory windows
         self._drop = drop
         self._drop_tables = drop_tables
         self._retired = []
@@ -105,14 +105,19 @@ class Regions:
 
     def register_window(self, pd, kind):
         """A memory window, bound to nothing: of ``KeyKind`` WINDOW or WINDOW_2."""
-        return self._add(None, valid=0, kind=kind, pd=pd, log_page_size=LOG_PAGE)
+        window = self._add(None, valid=0, kind=kind, pd=pd, log_page_size=LOG_PAGE)
+        self.windows[window.index] = window
+        return window
 
     def map(self, region, address, length):
         """Makes memory, a whole number of 4 KiB pages, that of a fast region which is not valid."""
         pages = self.memory.bus_pages(address, length)
-        # Of what a work request claims the device knows no more than how much there is room for.
-        mtt, bus = self._table(pages, region.entry["pages_or_qpn"])
-        self.memory.write(self._place(region.index) + MTT_ADDRESS, bus.to_bytes(WORD, "little"))
+        mtt, bus = self._table(pages)
+        # Of what a work request claims the device knows no more than how many pages there are.
+        old = self._entry(region.index)
+        for fields in ({"pages_or_qpn": 0}, {"mtt_address": bus}, {"pages_or_qpn": len(pages)}):
+            old |= fields
+            self.memory.write(self._place(region.index) + WORD, MPT.pack(**old)[WORD:])
         self._retire(region.mtt)
         region.mtt = mtt
 
@@ -121,39 +126,36 @@ class Regions:
         entry = self._entry(region.index)
         return region.index << 8 | entry["variant"] if entry["valid"] else None
 
-    def bind(self, window, key, region):
-        """A work request will bind a window to a region, or to nothing (None), by this key."""
-        window.bindings[key & 0xFF] = region
-        if region is not None:
-            region.windows.add(window)
+    def last_key(self, region):
+        """The key by which the device let somebody use a region or window last, or does so now."""
+        return region.index << 8 | self._entry(region.index)["variant"]
 
     def bound(self, region):
-        """Windows that are bound to a region now."""
-        return [
-            window
-            for window in region.windows
-            if (key := self.valid_key(window)) is not None and window.bindings.get(key & 0xFF) is region
-        ]
+        """Windows that are bound to a region now: those whose place in a translation table is in its own, as the device
+        has written it.
+        """
+        return self._bound(*self._table_place(region))
 
     def deregister(self, region):
         """Takes a region or window back. When this returns the device uses its memory no more, nor by a window."""
+        place = self._table_place(region)
         self._take_back(region)
         self.memory.write(self._place(region.index), bytes(MPT.size))
-        for window in self.bound(region):  # no other one is bound any more
-            self._take_back(window)
-            self._enter(window.index, MPT.pack(**window.entry | {"variant": self._variants[window.index]}))
-        for window in region.windows:
-            window.bindings = {key: to for key, to in window.bindings.items() if to is not region}
-        for other in region.bindings.values():
-            if other is not None:
-                other.windows.discard(region)
+        # No other window is bound to it any more. One that is bound elsewhere meanwhile stays so.
+        while bound := self._bound(*place):
+            for window in bound:
+                entry = self._entry(window.index) | {"valid": 0}
+                self.memory.write(self._place(window.index), MPT.pack(**entry)[:WORD])
+                self._drop(window.index)
         self._retire(region.mtt)
         del self.by_index[region.index]
+        self.windows.pop(region.index, None)
 
     def change(self, region, memory=None, iova=None, **fields):
         """Replaces fields of a region's entry, and with ``memory``, an address and a length, what it stands for (with
         ``iova`` as of :meth:`register`). When this returns the device uses the new ones only. Until then an access sees
         the old entry or the new one, or, if that is not one word's difference, none: then it is refused.
+        ``AdapterError`` (EBUSY): a window is bound to it.
         """
         fresh = None
         if memory is not None:
@@ -164,14 +166,24 @@ class Regions:
         except ValueError:
             self._free(fresh)
             raise
+        if self.bound(region):
+            self._free(fresh)
+            raise AdapterError(errno.EBUSY, BOUND)
         changed = [at for at in range(0, MPT.size, WORD) if old[at : at + WORD] != new[at : at + WORD]]
         if len(changed) > 1:
             self._withdraw(region.index)
-            self._enter(region.index, new)
         else:
-            for at in changed:
-                self.memory.write(self._place(region.index) + at, new[at : at + WORD])
-            self._drop(region.index)
+            self._change_words(region.index, new, changed)
+        # A window that was being bound has gone by the old entry.
+        if self.bound(region):
+            if len(changed) > 1:
+                self._enter(region.index, old)
+            else:
+                self._change_words(region.index, old, changed)
+            self._retire(fresh)
+            raise AdapterError(errno.EBUSY, BOUND)
+        if len(changed) > 1:
+            self._enter(region.index, new)
         region.entry.update(fields)
         if memory is not None:
             self._retire(region.mtt)
@@ -189,19 +201,33 @@ class Regions:
         mtt, bus = self._table(entries) if entries else (None, 0)
         return mtt, {"address": iova, "length": length, "log_page_size": log_page, "mtt_address": bus}
 
-    def _table(self, entries, room=0):
-        """A translation table, its address and size, and its bus address. It has room for so many entries at least, of
-        which those that are not told are absent.
-        """
-        size = max(LEAST_TABLE, MTT.size * max(room, len(entries)))
+    def _table(self, entries):
+        """A translation table, its address and size, and its bus address."""
+        size = max(LEAST_TABLE, MTT.size * len(entries))
         try:
             table, bus = self.memory.alloc_contiguous(size, LEAST_TABLE)
         except MemoryError:
             self._free_retired()
             table, bus = self.memory.alloc_contiguous(size, LEAST_TABLE)
-        told = b"".join(MTT.pack(present=1, page=entry >> LOG_PAGE) for entry in entries)
-        self.memory.write(table, told.ljust(size, b"\0"))
+        self.memory.write(table, b"".join(MTT.pack(present=1, page=entry >> LOG_PAGE) for entry in entries))
         return (table, size), bus
+
+    def _table_place(self, region):
+        """Where the translation table of a region is, as entries have it: whether there are pages of the bus in its
+        stead, where it begins, and its bytes.
+        """
+        entry = self._entry(region.index)
+        if region.entry.get("physical"):
+            return 1, entry["mtt_address"], WORD * (region.entry["length"] // PAGE + 2)
+        return 0, entry["mtt_address"], region.mtt[1] if region.mtt is not None else 0
+
+    def _bound(self, physical, first, size):
+        entries = ((window, self._entry(window.index)) for window in self.windows.values())
+        return [
+            window
+            for window, entry in entries
+            if entry["valid"] and entry["physical"] == physical and first <= entry["mtt_address"] < first + size
+        ]
 
     def _free(self, mtt):
         if mtt is not None:
@@ -246,6 +272,11 @@ class Regions:
             while any(self.memory.read(self._place(region.index), WORD)):
                 self._variants[region.index] = self._entry(region.index)["variant"]
                 self._withdraw(region.index)
+
+    def _change_words(self, index, entry, changed):
+        for at in changed:
+            self.memory.write(self._place(index) + at, entry[at : at + WORD])
+        self._drop(index)
 
     def _withdraw(self, index):
         """Makes an entry invalid, and has the device forget it."""

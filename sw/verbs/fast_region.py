@@ -3,14 +3,14 @@ them; libibverbs and pyverbs have none.
 """
 
 import errno
-import weakref
 
 from .base import PyverbsCM, attempt, refuse
-from .libibverbs_enums import ibv_access_flags, ibv_qp_state
+from .libibverbs_enums import ibv_access_flags
 from .mr import check_access
 from .number import within
 from .pd import PD
 from .pyverbs_error import PyverbsUserError
+from .under_way import UnderWay
 from .user_memory import UserMemory
 
 __all__ = ["MAX_FAST_PAGES", "FastMR"]
@@ -19,9 +19,6 @@ MAX_FAST_PAGES = 1 << 16
 """Pages of 4 KiB that a fast region may have room for."""
 
 _PAGE = 4096
-
-_OVER = (ibv_qp_state.IBV_QPS_RESET, ibv_qp_state.IBV_QPS_ERR)
-"""States in which a queue pair does nothing that was posted before."""
 
 
 class FastMR(PyverbsCM):
@@ -50,7 +47,7 @@ class FastMR(PyverbsCM):
         self.iova = self.length = 0
         self._memory = None
         self._writable = False  # what it stands for is to be written, too
-        self._asked = None  # the queue pair of the last REG_MR, weakly, which life of that, and the WQE's index
+        self._asked = UnderWay()  # each REG_MR
         self._adapter = pd.context._adapter
         with attempt(failed):
             self._region = self._adapter.register_fast(pd.handle, max_pages)
@@ -94,7 +91,7 @@ class FastMR(PyverbsCM):
         failed = f"Failed to map {length} bytes"
         if self._adapter.valid_key(self._region) is not None:
             refuse(f"{failed}: the region is valid", errno.EBUSY)
-        if self._waits():
+        if self._asked:
             refuse(f"{failed}: a REG_MR of the region is posted", errno.EBUSY)
         self._check_windows(failed)
         memory = UserMemory(self._adapter.memory, address, length, access & 1, failed)
@@ -124,25 +121,16 @@ class FastMR(PyverbsCM):
             refuse(f"{failed}: the memory was mapped without LOCAL_WRITE", errno.EINVAL)
         return granted
 
-    def _ask(self, qp, index, key, access):
+    def _ask(self, qp, ticket, key, access):
         """A REG_MR is posted. Returns a call that takes this back."""
-        before = self._key, self.access, self._asked
-        self._key, self.access, self._asked = key, access, (weakref.ref(qp), qp._life, index)
+        before, take_back = (self._key, self.access), self._asked.add(qp, ticket)
+        self._key, self.access = key, access
 
         def undo():
-            self._key, self.access, self._asked = before
+            self._key, self.access = before
+            take_back()
 
         return undo
-
-    def _waits(self):
-        """A REG_MR is posted, and may still be done."""
-        if self._asked is None:
-            return False
-        qp, life, index = self._asked[0](), *self._asked[1:]
-        gone = qp is None or qp._closed or qp._life != life or qp.qp_state in _OVER
-        if gone or qp._sq.is_complete(index):
-            self._asked = None
-        return self._asked is not None
 
     @property
     def _start(self):

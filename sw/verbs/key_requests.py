@@ -25,6 +25,8 @@ def bind_request(failed, qp, mw, mw_bind):
         refuse(f"{failed}: the device has no memory windows", errno.EOPNOTSUPP)
     if mw is None or mw_bind is None:
         refuse(f"{failed}: there is no window, or nothing to bind it to", errno.EINVAL)
+    mw._check_open()
+    mw._settle()
     request = SendRequest(mw_bind.wr_id, SendOpcode.BIND_MW, 0, 0, None, mw_bind.send_flags, None)
     request.mw, request.bind_info, request.rkey = mw, mw_bind.info, inc_rkey(mw.rkey)
     check_bind(failed, qp, request, ibv_mw_type.IBV_MW_TYPE_1)
@@ -40,6 +42,7 @@ def check_bind(failed, qp, request, mw_type):
         refuse(f"{failed}: there is no window, or nothing to bind it to", errno.EINVAL)
     mr, addr, length, access = info.mr, info.addr, info.length, int(info.mw_access_flags)
     mw._check_open()
+    mw._settle()
     if mw.type != mw_type:
         refuse(f"{failed}: the window is of type {mw.type}", errno.EINVAL)
     if request.rkey >> 8 != mw.handle or request.rkey == mw.rkey:
@@ -65,14 +68,14 @@ def check_bind(failed, qp, request, mw_type):
             refuse(f"{failed}: {length} bytes at {addr:#x} are not within {mr}", errno.EINVAL)
 
 
-def posted(qp, request, index):
-    """A request will be entry ``index`` of the send queue: if it gives a window or region a key, that is its key from
-    now on. Returns a call that takes this back.
+def posted(qp, request, ticket):
+    """A request will be in the send queue, with this ticket of it: if it gives a window or region a key, that is its
+    key from now on. Returns a call that takes this back.
     """
     if request.opcode == SendOpcode.BIND_MW:
-        return request.mw._ask(request.rkey, request.bind_info)
+        return request.mw._ask(qp, ticket, request.rkey)
     if request.opcode == SendOpcode.REG_MR:
-        return request.reg_mr._ask(qp, index, request.rkey, request.access)
+        return request.reg_mr._ask(qp, ticket, request.rkey, request.access)
     return _nothing
 
 

@@ -7,6 +7,7 @@ from verbena.hdl.abi.tables import KeyKind
 from .base import HoldsNothing, PyverbsCM, attempt, refuse
 from .libibverbs_enums import ibv_mw_type
 from .naming import name_of
+from .under_way import UnderWay
 
 __all__ = ["MW", "MWBind", "MWBindInfo", "mwtype2str"]
 
@@ -61,22 +62,26 @@ class MW(PyverbsCM):
         with attempt(failed):
             self._region = self._adapter.register_window(pd.handle, self._kinds[mw_type])
         self.rkey = self._region.key
+        self._asked = UnderWay()  # each request that binds it
         self._opened()
 
     @property
     def handle(self):
         return self._region.index
 
-    def _ask(self, key, info):
+    def _settle(self):
+        """If nothing is under way, ``rkey`` is what the device has: what was posted last may have been flushed."""
+        if not self._asked:
+            self.rkey = self._adapter.last_key(self._region)
+
+    def _ask(self, qp, ticket, key):
         """A request is posted that binds it. Returns a call that takes this back."""
-        before, region = self.rkey, info.mr._region if info.length else None
-        known = self._region.bindings.get(key & 0xFF)
+        before, take_back = self.rkey, self._asked.add(qp, ticket)
         self.rkey = key
-        self._adapter.bind_window(self._region, key, region)
 
         def undo():
             self.rkey = before
-            self._adapter.bind_window(self._region, key, known)
+            take_back()
 
         return undo
 

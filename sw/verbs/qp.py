@@ -123,7 +123,6 @@ class QP(PyverbsCM):
             self._sq.close()
             raise
         self._attr = QPAttr(qp_state=S.IBV_QPS_RESET)
-        self._life = 0  # how often it has been empty again
         try:
             self._qpn = self._adapter.create_qp(self, qp1=self._qp1, **context_of(self, self._attr))
         except Exception:
@@ -215,7 +214,6 @@ class QP(PyverbsCM):
 
     def _empty(self):
         """Nothing is posted and nothing is complete. Completions first: they still name entries of the rings."""
-        self._life += 1
         for cq in self._cqs:
             cq._purge(self._qpn)
         self._sq.reset()
@@ -374,8 +372,8 @@ class QP(PyverbsCM):
             if requests:
                 self._ring_send(start)
 
-    def _placed(self, wr, index):
-        return posted(self, wr, index)
+    def _placed(self, wr, ticket):
+        return posted(self, wr, ticket)
 
     def _completed(self, entry):
         """The wr_id of a completion, which frees its slot."""

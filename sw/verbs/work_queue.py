@@ -70,6 +70,8 @@ class WorkQueue:
         self.wr_ids = [0] * self.size
         self.producer = 0
         self.completed = 0
+        self.life = object()  # until it is empty again
+        self._posted = self._done = 0  # all that there have been in this life
 
     def put(self, wr_id, data):
         """Places an entry; the device does not know of it before the doorbell."""
@@ -77,11 +79,12 @@ class WorkQueue:
         self.wr_ids[slot] = wr_id
         self.memory.write(self.address + (slot << self.log_stride), data.ljust(1 << self.log_stride, b"\0"))
         self.producer = self.producer + 1 & 0xFFFF
+        self._posted += 1
 
     def post(self, failed, wr, kind, wqe, bad_wr, placed=None):
         """Places a list of requests of the class ``kind``, whose bytes ``wqe(wr)`` tells or refuses; what stands before
-        one that is refused stays. ``bad_wr`` becomes a copy of that one, if it is not None. ``placed(wr, index)`` is
-        called for each.
+        one that is refused stays. ``bad_wr`` becomes a copy of that one, if it is not None. ``placed(wr, ticket)`` is
+        called for each, see :meth:`is_over`.
         """
         if wr is None:
             refuse(failed, errno.EINVAL)
@@ -96,7 +99,7 @@ class WorkQueue:
                 if not self.free:
                     refuse(failed, errno.ENOMEM)
                 if placed is not None:
-                    placed(wr, self.producer)
+                    placed(wr, self._ticket(0))
                 self.put(wr.wr_id, data)
                 wr = wr.next_wr
         except PyverbsRDMAError:
@@ -112,7 +115,7 @@ class WorkQueue:
         try:
             for number, request in enumerate(requests):
                 entries.append((request.wr_id, wqe(request)))
-                undo.append(placed(request, self.producer + number & 0xFFFF))
+                undo.append(placed(request, self._ticket(number)))
             if len(entries) > self.free:
                 refuse(failed, errno.ENOMEM)
         except Exception:
@@ -126,12 +129,17 @@ class WorkQueue:
         """The wr_id of entry ``index``, which is complete, as are all before it."""
         wr_id = self.wr_ids[index & self.size - 1]
         # From here on another thread may use the slot again.
+        self._done += index + 1 - self.completed & 0xFFFF
         self.completed = index + 1 & 0xFFFF
         return wr_id
 
-    def is_complete(self, index):
-        """Entry ``index``, one of the last 2^15, is known to be complete."""
-        return (self.completed - index - 1) & 0xFFFF < 1 << 15
+    def _ticket(self, ahead):
+        return self.life, self._posted + ahead
+
+    def is_over(self, ticket):
+        """What was placed with this ticket is known to be complete, or to be forgotten."""
+        life, number = ticket
+        return life is not self.life or number < self._done
 
     def entry(self, index):
         """Bytes of entry ``index``, whose slot is not used again yet."""
@@ -152,6 +160,7 @@ class WorkQueue:
 
     def close(self):
         self.memory.free(self.address)
+        self.life = None
 
 
 def sges_of(wr):

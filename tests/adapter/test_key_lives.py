@@ -6,7 +6,7 @@ import gc
 import mmap
 
 import pytest
-from ends import completion, completions
+from ends import completion, completions, world
 from key_ends import (
     ALL,
     LOCAL_WRITE,
@@ -35,6 +35,7 @@ from verbena.sw.verbs.fast_region import FastMR
 from verbena.sw.verbs.libibverbs_enums import ibv_qp_attr_mask, ibv_rereg_mr_flags
 from verbena.sw.verbs.mr import MR, MW, Buf, BufMR, MREx, MWBindInfo
 from verbena.sw.verbs.pd import PD, ParentDomain, ParentDomainInitAttr
+from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
 from verbena.sw.verbs.qp import QPAttr, QPCap, QPEx, QPInitAttrEx
 from verbena.sw.verbs.wr import SendWR
 
@@ -73,13 +74,16 @@ def test_a_fast_region_has_no_page_that_was_not_mapped():
         secret.write(b"s" * SIZE, SIZE)
         region.length = 16 * PAGE
         register(b, region)
+        assert completion(b.cq).status == W.IBV_WC_LOC_QP_OP_ERR
+        reset(a, b)
+        dead(a, b, region.rkey, address + 8 * PAGE)
+        region.length = PAGE
+        register(b, region)
         success(b.cq)
-        for page in range(16):
-            write(a, region.rkey, address + page * PAGE, 8, opcode=OP.IBV_WR_RDMA_READ)
-            assert (completion(a.cq).status == W.IBV_WC_SUCCESS) == (page == 0)
-            if page:
-                reset(a, b)
-        assert b"s" not in a.mr.read(8, 0)
+        write(a, region.rkey, address, 8, opcode=OP.IBV_WR_RDMA_READ)
+        success(a.cq)
+        dead(a, b, region.rkey, address + PAGE)
+        assert secret.read(1, 0) == b"s"
         del memory
 
 
@@ -284,6 +288,98 @@ def test_a_key_that_comes_again_stands_for_the_last_binding():
         assert window.rkey == key
         first.close()
         refused(errno.EBUSY, b.mr.close)
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_a_binding_that_was_flushed_leaves_the_window_as_it_was(kind):
+    with two_ends() as (a, b):
+        window = MW(b.pd, kind)
+        (bind if kind == 1 else bind_2)(b, window, 0, 8)
+        success(b.cq)
+        old = window.rkey
+        if kind == 2:
+            invalidate(b, old)
+            success(b.cq)
+        b.qp.modify(QPAttr(qp_state=S.IBV_QPS_SQD), ibv_qp_attr_mask.IBV_QP_STATE)
+        (bind if kind == 1 else bind_2)(b, window, 8, 8)
+        b.qp.modify(QPAttr(qp_state=S.IBV_QPS_ERR), ibv_qp_attr_mask.IBV_QP_STATE)
+        assert completion(b.cq).status == W.IBV_WC_WR_FLUSH_ERR
+        reset(a, b)
+        (bind if kind == 1 else bind_2)(b, window, 16, 8)
+        success(b.cq)
+        write(a, window.rkey, b.mr.buf + 16, 8)
+        success(a.cq)
+        dead(a, b, old, b.mr.buf)
+
+
+@pytest.mark.parametrize("go", ["close", "rereg"])
+def test_a_binding_that_never_came_hides_none_that_stands(go):
+    """One that fails, and one by the window's own key behind it that is flushed."""
+    with two_ends(qps=2) as (a, b):
+        first, second, window = MR(b.pd, PAGE, BINDABLE), MR(b.pd, PAGE, BINDABLE), MW(b.pd, 2)
+        key = bind_2(b, window, 0, 8, mr=first, qp=b.qps[0])
+        success(b.cq)
+        bind_2(b, window, 0, 8, mr=second, qp=b.qps[1])
+        wr = SendWR(1, OP.IBV_WR_BIND_MW)
+        wr.set_bind_wr(window, MWBindInfo(second, second.buf, 8, 6))
+        wr.rkey = key
+        b.qps[1].post_send(wr)
+        statuses = [wc.status for wc in completions(b.cq, 2)]
+        assert statuses == [W.IBV_WC_MW_BIND_ERR, W.IBV_WC_WR_FLUSH_ERR]
+        if go == "close":
+            refused(errno.EBUSY, first.close)
+        else:
+            refused(errno.EBUSY, first.rereg, R.IBV_REREG_MR_CHANGE_ACCESS, access=0)
+        write(a, key, first.buf, 8)
+        success(a.cq)
+        second.close()
+        window.close()
+        first.close()
+
+
+@pytest.mark.parametrize("cycles", [0, 8, 16, 24, 40, 80])
+@pytest.mark.parametrize("change", ["memory", "access"])
+def test_a_region_that_changes_while_a_window_is_being_bound(cycles, change):
+    """Either the window is bound and the region is as it was, or it is not bound by what was."""
+    with two_ends() as (a, b):
+        window, region = MW(b.pd, 1), MR(b.pd, PAGE, BINDABLE)
+        address, fresh = region.buf, bytearray(PAGE)
+        bind(b, window, 0, 8, mr=region)
+        world().advance(cycles)
+        how = (
+            (R.IBV_REREG_MR_CHANGE_TRANSLATION, {"addr": fresh})
+            if change == "memory"
+            else (R.IBV_REREG_MR_CHANGE_ACCESS, {"access": LOCAL_WRITE})
+        )
+        code = 0
+        try:
+            region.rereg(how[0], **how[1])
+        except PyverbsRDMAError as error:
+            code = error.error_code
+        assert code in (0, errno.EBUSY)
+        if code:
+            success(b.cq)
+            write(a, window.rkey, address, 8)
+            success(a.cq)
+        else:
+            assert completion(b.cq).status == W.IBV_WC_MW_BIND_ERR
+            reset(a, b)
+            dead(a, b, window.rkey, address)
+
+
+@pytest.mark.parametrize("cycles", [0, 6, 10, 14, 20, 40])
+def test_a_binding_to_another_region_outlives_the_first_one(cycles):
+    with two_ends() as (a, b):
+        window, region = MW(b.pd, 1), MR(b.pd, PAGE, BINDABLE)
+        bind(b, window, 0, 8, mr=region)
+        success(b.cq)
+        bind(b, window, 8, 8)
+        world().advance(cycles)
+        del region
+        gc.collect()
+        success(b.cq)
+        write(a, window.rkey, b.mr.buf + 8, 8)
+        success(a.cq)
 
 
 # -- What is refused at the call.
