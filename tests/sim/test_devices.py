@@ -1,15 +1,11 @@
 """What is random in the simulated devices: a program is run again and again, each time in a process of its own."""
 
-import errno
 import os
 import re
 import subprocess
 import sys
 
 import pytest
-from verbena.sim import devices
-from verbena.sw.verbs.device import Context
-from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
 
 PROGRAM = """
 from verbena.sim.devices import world
@@ -53,14 +49,17 @@ def test_the_seed_that_is_told_repeats_the_simulation(unseeded):
     assert run(seed) == (out, seed)
 
 
+def refusal(name, text):
+    """The last line of a program that opens a device, with this variable."""
+    script = "from verbena.sw.verbs.device import Context; Context(name='sim0')"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=os.environ | {name: text})
+    assert done.returncode == 1
+    return done.stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize("name", ["VERBENA_SEED", "VERBENA_MEMORY_LATENCY", "VERBENA_DATA_WIDTH", "VERBENA_TICK"])
 def test_a_variable_that_is_no_number(name):
-    script = "from verbena.sw.verbs.device import Context; Context(name='sim0')"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ | {name: "ten"}
-    )
-    assert done.returncode == 1
-    assert f"Failed to open device sim0: {name} must be a whole number, not 'ten'" in done.stderr.splitlines()[-1]
+    assert f"Failed to open device sim0: {name} must be a whole number, not 'ten'" in refusal(name, "ten")
 
 
 @pytest.mark.parametrize(
@@ -77,14 +76,8 @@ def test_a_variable_that_is_no_number(name):
         ("VERBENA_CAPTURE_FRAMES", "few", "VERBENA_CAPTURE_FRAMES must be sent, received, both, not 'few'"),
     ],
 )
-def test_a_variable_that_is_out_of_range(name, text, why, monkeypatch):
-    monkeypatch.setattr(devices, "_world", None)
-    monkeypatch.setattr(devices, "_options", {})
-    monkeypatch.setenv(name, text)
-    with pytest.raises(PyverbsRDMAError, match="Failed to open device sim0: ") as error:
-        Context(name="sim0")
-    assert f"sim0: {why}" in str(error.value)
-    assert error.value.error_code == errno.EINVAL
+def test_a_variable_that_is_out_of_range(name, text, why):
+    assert f"Failed to open device sim0: {why}" in refusal(name, text)
 
 
 def test_without_a_seed_keys_and_numbers_differ(unseeded):
