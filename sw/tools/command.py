@@ -59,21 +59,11 @@ def _sigterm_unwinds():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-class _NotWritten(Exception):
-    """What is printed does not get to where it is to go."""
-
-
-def _flush():
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        # What is still in the buffer goes nowhere.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-        raise _NotWritten(error.strerror) from None
+def _drop_output():
+    """What is still in the buffer goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def command_line(main):
@@ -89,20 +79,20 @@ def command_line(main):
                     return main(*arguments, **options)
             finally:
                 if sys.stdout is not None:
-                    _flush()
-        except _NotWritten as error:
-            print(f"cannot write the output: {error}", file=sys.stderr)
-            return 1
+                    sys.stdout.flush()
         except KeyboardInterrupt:
             return INTERRUPTED
         except BrokenPipeError:
             if not reader_is_gone():
                 raise
-            # What is still in the buffer goes nowhere.
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
-            os.close(nowhere)
+            _drop_output()
             return UNHEARD
+        except OSError as error:
+            if error.errno != errno.ENOSPC or error.filename is not None:
+                raise
+            _drop_output()
+            print(f"cannot write the output: {error.strerror}", file=sys.stderr)
+            return 1
 
     return ended
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from verbena.sim.model import build, rnic
 from verbena.sw import cli
-from verbena.sw.tools.command import Parser, command_line, plain, port_number
+from verbena.sw.tools.command import Parser, command_line, first_line, plain, port_number
 
 
 @pytest.fixture(scope="module")
@@ -210,3 +210,38 @@ def test_ctrl_c_is_no_traceback():
         raise KeyboardInterrupt
 
     assert main() == 130
+
+
+def test_a_docstring_that_is_left_out():
+    """As ``python -OO`` does."""
+    assert first_line("First.\n\nMore.") == "First."
+    assert first_line(None) == ""
+
+
+@pytest.mark.parametrize("name", ["verbena.sim.trace", "verbena.sim.sweep", "verbena.boards.bring_up"])
+def test_commands_without_docstrings(name):
+    done = subprocess.run([sys.executable, "-OO", "-m", name, "--help"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_cannot_be_written_is_told_in_a_line():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-m", "verbena.sw.cli", "help"], stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 1
+    assert done.stderr == b"cannot write the output: No space left on device\n"
+
+
+def test_a_demo_whose_capture_cannot_be_written(tmp_path):
+    (tmp_path / "data [final].bin").write_bytes(b"1")
+    words = ["-m", "verbena.sim.demo", "data [final].bin", "--capture", "data [final].bin/demo.pcapng"]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("verbena demo: data [final].bin")
+
+
+def test_the_status_of_a_program_that_was_killed(tmp_path):
+    """As a shell tells it."""
+    (tmp_path / "killed.py").write_text("import os; os.kill(os.getpid(), 9)")
+    words = ["-m", "verbena.sw.cli", "trace", "killed.py"]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 128 + 9
