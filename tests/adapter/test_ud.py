@@ -26,7 +26,7 @@ from verbena.sw.verbs.libibverbs_enums import (
     ibv_wc_flags,
     ibv_wc_status,
 )
-from verbena.sw.verbs.pd import PD
+from verbena.sw.verbs.pd import PD, ParentDomain, ParentDomainInitAttr
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
 from verbena.sw.verbs.qp import QPAttr
 from verbena.sw.verbs.wr import SGE, SendWR
@@ -207,6 +207,17 @@ def test_a_datagram_longer_than_a_packet(pair):
     failed = completion(a.cq)
     assert (failed.wr_id, failed.status, failed.vendor_err) == (7, W.IBV_WC_LOC_LEN_ERR, Syndrome.LENGTH)
     assert a.qp.qp_state == ibv_qp_state.IBV_QPS_SQE
+
+
+def test_a_handle_of_a_parent_domain_is_one_of_its_domain(pair):
+    a, b = pair
+    domain = ParentDomain(a.context, ParentDomainInitAttr(a.pd))
+    fill(a, 1)
+    recv(b, [sge(b, 0, 1024)])
+    ah = AH(domain, attr=AHAttr(is_global=1, port_num=1, gr=GlobalRoute(b.gid, hop_limit=64)))
+    datagram(a, ah, b.qp.qp_num, [sge(a, 0, 64)])
+    assert completion(a.cq).status == completion(b.cq).status == W.IBV_WC_SUCCESS
+    assert b.mr.read(64, GRH_BYTES) == a.mr.read(64, 0)
 
 
 def test_what_is_refused_at_the_call(pair):

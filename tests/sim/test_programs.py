@@ -380,6 +380,22 @@ def test_a_program_that_is_alone_says_so(programs):
     )
 
 
+PEER_CLOSED = """
+from verbena.sim.pair import End, connect
+
+with End("sim0", 4096) as a, End("sim1", 4096) as b:
+    connect(a, b)
+    b.qp.close()
+    for _ in range(20):
+        a.cq.poll()
+"""
+
+
+def test_a_program_that_closes_its_own_peer_is_not_alone(programs):
+    out, errors = programs.start("-c", PEER_CLOSED, VERBENA_SIM="", VERBENA_SEED="3").communicate(timeout=200)
+    assert (out, errors) == ("", "")
+
+
 @pytest.mark.slow
 def test_eight_programs(network, programs):
     """Six of them sleep, which does not stop the two others."""
