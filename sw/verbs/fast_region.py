@@ -4,8 +4,9 @@ them; libibverbs and pyverbs have none.
 
 import errno
 
-from .base import PyverbsCM, attempt, refuse
+from .base import attempt, refuse
 from .libibverbs_enums import ibv_access_flags
+from .memory_window import Bindable
 from .mr import check_access
 from .number import within
 from .pd import PD
@@ -21,7 +22,7 @@ MAX_FAST_PAGES = 1 << 16
 _PAGE = 4096
 
 
-class FastMR(PyverbsCM):
+class FastMR(Bindable):
     """A region with room for ``max_pages`` pages of 4 KiB, which is not valid yet.
 
     :meth:`map` says which memory it stands for; a request REG_MR (:meth:`.SendWR.set_reg_wr`) then makes it valid, with
@@ -83,8 +84,8 @@ class FastMR(PyverbsCM):
         by ``iova``, or by the address if that is None. ``access`` without LOCAL_WRITE allows memory that the process
         may only read.
 
-        EBUSY: the region is valid, or no completion has told yet that the last REG_MR is done, or a window is bound to
-        it; EINVAL: no bytes, more pages than there is room for, or an ``iova`` at another place of its page; EFAULT:
+        EBUSY: the region is valid, or no completion has told yet that each REG_MR is done, or a window is bound to it;
+        EINVAL: no bytes, more pages than there is room for, or an ``iova`` at another place of its page; EFAULT:
         the process does not have the memory, or the device does not reach it.
         """
         self._check_open()
@@ -136,13 +137,6 @@ class FastMR(PyverbsCM):
     def _start(self):
         """How peers and work requests name the first byte."""
         return self.iova
-
-    def _check_windows(self, failed):
-        if self._adapter.has_windows(self._region):
-            refuse(f"{failed}: a window is bound to it", errno.EBUSY)
-
-    def _may_close(self):
-        self._check_windows("Failed to deregister MR")
 
     def _destroy(self):
         self._adapter.deregister(self._region)

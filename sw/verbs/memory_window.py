@@ -9,7 +9,18 @@ from .libibverbs_enums import ibv_mw_type
 from .naming import name_of
 from .under_way import UnderWay
 
-__all__ = ["MW", "MWBind", "MWBindInfo", "mwtype2str"]
+__all__ = ["MW", "Bindable", "MWBind", "MWBindInfo", "mwtype2str"]
+
+
+class Bindable(PyverbsCM):
+    """A region, to which windows may be bound: then it is not closed."""
+
+    def _check_windows(self, failed):
+        if self._adapter.has_windows(self._region):
+            refuse(f"{failed}: a window is bound to it", errno.EBUSY)
+
+    def _may_close(self):
+        self._check_windows("Failed to deregister MR")
 
 
 class MWBindInfo(HoldsNothing):

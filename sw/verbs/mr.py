@@ -7,7 +7,7 @@ from .base import DeviceHolder, PyverbsCM, attempt, refuse
 from .direct_memory import DM
 from .libibverbs_enums import ibv_access_flags, ibv_rereg_mr_flags
 from .limits import MAX_MR_SIZE
-from .memory_window import MW, MWBind, MWBindInfo, mwtype2str
+from .memory_window import MW, Bindable, MWBind, MWBindInfo, mwtype2str
 from .number import within
 from .pd import PD, domain_of
 from .pyverbs_error import PyverbsUserError
@@ -58,7 +58,7 @@ def _is_zero(address):
     return isinstance(address, int) and address == 0
 
 
-class MR(PyverbsCM):
+class MR(Bindable):
     """A registered region: ``length`` zeroed bytes of its own, page-aligned, or memory of the process.
 
     ``address`` is None or 0 for memory of its own; otherwise an address, or any object with the buffer protocol, whose
@@ -229,13 +229,6 @@ class MR(PyverbsCM):
     def _start(self):
         """How peers and work requests name the first byte."""
         return self._region.entry["address"]
-
-    def _check_windows(self, failed):
-        if self._adapter.has_windows(self._region):
-            refuse(f"{failed}: a window is bound to it", errno.EBUSY)
-
-    def _may_close(self):
-        self._check_windows("Failed to deregister MR")
 
     def _destroy(self):
         self._adapter.deregister(self._region)
