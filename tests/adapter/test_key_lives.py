@@ -337,13 +337,16 @@ def test_a_binding_that_never_came_hides_none_that_stands(go):
         first.close()
 
 
-@pytest.mark.parametrize("cycles", [0, 8, 16, 24, 40, 80])
+@pytest.mark.parametrize("cycles", [0, 8, 12, 16, 20, 24, 32, 40, 80])
 @pytest.mark.parametrize("change", ["memory", "access"])
 def test_a_region_that_changes_while_a_window_is_being_bound(cycles, change):
     """Either the window is bound and the region is as it was, or it is not bound by what was."""
     with two_ends() as (a, b):
         window, region = MW(b.pd, 1), MR(b.pd, PAGE, BINDABLE)
-        address, fresh = region.buf, bytearray(PAGE)
+        address, fresh, before = region.buf, bytearray(PAGE), MW(b.pd, 1)
+        for length in (8, 0):  # then the device need not read the region's entry
+            bind(b, before, 0, length, mr=region)
+            success(b.cq)
         bind(b, window, 0, 8, mr=region)
         world().advance(cycles)
         how = (
