@@ -273,7 +273,10 @@ def wedge(a, b, what):
     settle(1500)
     assert not adapter.control.read("status") & reg.FATAL
     world().adapters[0].set_memory(**{f"silent_{kind}": True for kind in what})
-    settle(500)
+    for here, there in ((a, b), (b, a)):  # all else may have come to its end
+        for qp in here.qps:
+            send(here, WRITE, [sge(here, 0, 1024)], remote=(there, 1024), qp=qp)
+    settle(1000)
 
 
 @pytest.mark.every_width
