@@ -66,6 +66,16 @@ def bury():
 class PyverbsObject:
     """Root of the classes."""
 
+    def __repr__(self):
+        name = type(self).__name__
+        if type(self).__str__ is object.__str__:
+            text = ", ".join(f"{key} {value}" for key, value in vars(self).items() if not key.startswith("_"))
+        else:
+            text = ", ".join(" ".join(line.split()) for line in str(self).splitlines())
+        if text.startswith(name):
+            return f"<{text}>"
+        return f"<{name}: {text}>" if text else f"<{name}>"
+
 
 class DeviceHolder(PyverbsObject):
     """What has a device and a protection domain by an address: a CMID. ``context`` and ``pd`` are None before."""
@@ -130,6 +140,9 @@ class PyverbsCM(PyverbsObject, ABC):
             _roots.discard(self)
             for parent in parents:
                 parent._adopt(self)
+
+    def __repr__(self):
+        return f"<{type(self).__name__}, closed>" if self._closed else super().__repr__()
 
     def __enter__(self):
         return self

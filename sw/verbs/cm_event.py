@@ -63,6 +63,9 @@ class CMEventChannel(PyverbsObject):
             adapter.tell_by_files()
         return self._events.fileno()
 
+    def __str__(self):
+        return "closed" if self._closed else f"{self.pending} events"
+
     @property
     def pending(self):
         """Verbena's own: how many events wait."""
@@ -151,6 +154,9 @@ class CMEvent(PyverbsObject):
         self.private_data = None if message is None else note.private_data
         self._ud = told.ud
         self._parameters = None if note is None else note.parameters
+
+    def __str__(self):
+        return f"{self.event_type.name}, status {self.status}, of {self.id or 'no CMID'}"
 
     @property
     def conn_param(self):

@@ -40,6 +40,9 @@ class SrqAttr(PyverbsObject):
         self.max_sge = max_sge
         self.srq_limit = srq_limit
 
+    def __str__(self):
+        return ", ".join(f"{name} {value}" for name, value in vars(self).items())
+
 
 def _of(name):
     """A property that reads one attribute of ``attr``."""
@@ -57,6 +60,9 @@ class SrqInitAttr(PyverbsObject):
     max_wr = _of("max_wr")
     max_sge = _of("max_sge")
     srq_limit = _of("srq_limit")
+
+    def __str__(self):
+        return str(self._attr)
 
 
 class SrqInitAttrEx(SrqInitAttr):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from verbena.sw.adapter import AdapterError
 from verbena.sw.verbs import base
-from verbena.sw.verbs.base import PyverbsCM, PyverbsRDMAErrno, attempt, bury, inc_rkey, refuse
+from verbena.sw.verbs.base import PyverbsCM, PyverbsObject, PyverbsRDMAErrno, attempt, bury, inc_rkey, refuse
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
 
 
@@ -232,3 +232,32 @@ def test_a_program_that_closes_nothing_ends_quietly_and_leaves_nothing_behind():
     assert done.stderr == ""
     assert state[0] == "{} {} {}"
     assert sorted(int(x) for x in found.strip("]").split(",")) == commands
+
+
+class Plain(PyverbsObject):
+    def __init__(self, **values):
+        vars(self).update(values)
+
+
+class Spoken(Plain):
+    def __str__(self):
+        return self.text
+
+
+@pytest.mark.parametrize(
+    ("thing", "text"),
+    [
+        (Plain(), "<Plain>"),
+        (Plain(cqe=4, _hidden=5), "<Plain: cqe 4>"),
+        (Spoken(text="Spoken 3: of 4 bytes"), "<Spoken 3: of 4 bytes>"),
+        (Spoken(text="max_wr   : 4\nmax_sge  : 1"), "<Spoken: max_wr : 4, max_sge : 1>"),
+    ],
+)
+def test_repr(thing, text):
+    assert repr(thing) == text
+
+
+def test_repr_of_what_is_closed(log):
+    thing = Thing(log, "child")
+    thing.close()
+    assert repr(thing) == "<Thing, closed>"
