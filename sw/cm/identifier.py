@@ -357,7 +357,9 @@ class Identifier:
         )
 
     def close(self):
-        """Nothing happens to it any more. The peer is told; requests that are undecided are refused."""
+        """Nothing happens to it any more. The peer is told; requests that are undecided, and that nobody has taken, are
+        refused.
+        """
         if self.manager is None:
             return
         for gid in list(self._groups):
@@ -369,7 +371,7 @@ class Identifier:
             if self._listening:
                 del manager.listeners[service_id(self.port_space, self.port)]
             for child in self._children:
-                if child._undecided:
+                if child._undecided and child.owner() is None:
                     child.close()
             if isinstance(self._exchange, Connection):
                 self._exchange.close(manager.tid())

@@ -120,11 +120,13 @@ class CMEventChannel(PyverbsObject):
         if self._closed:
             told.discard()
         else:
-            self._events.put(told, told.owner())
+            listener = None if told.note is None else told.note.listener
+            self._events.put(told, told.owner() or listener)
 
     def _forget(self, cmid):
-        """A CMID that goes takes the events with it that wait."""
+        """A CMID that goes takes the events with it that wait, requests to it among them."""
         self._events.drop(cmid)
+        self._events.drop(cmid._identifier)
 
     def _tell(self, note):
         """Something has happened to an identifier."""

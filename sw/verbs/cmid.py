@@ -406,6 +406,7 @@ def _requested(event, listen_id):
     """The request that an event tells of."""
     if listen_id is None:
         raise PyverbsUserError("listen ID not provided")
+    listen_id._check_open()
     note = event._told.note if event._told is not None else None
     if note is None or note.listener is not listen_id._identifier or note.identifier.owner() is not None:
         raise PyverbsUserError(f"{event.event_str() or 'a closed event'} is no request to that CM ID")

@@ -552,6 +552,51 @@ def test_one_that_is_closed_has_no_events(sides):
     expect(active.event_channel, ce.RDMA_CM_EVENT_DISCONNECTED)
 
 
+@pytest.mark.parametrize("accepts", [True, False])
+def test_a_request_that_the_program_has_outlives_the_listener(sides, accepts):
+    """As of a server of one client, which needs no listener any more."""
+    active, listener = sides
+    active.create_qp(init())
+    active.connect()
+    child, _ = requested(listener)
+    listener.close()
+    CMID(listening()).close()  # the port is free
+    if accepts:
+        child.create_qp(init())
+        child.accept()
+        expect(active.event_channel, ce.RDMA_CM_EVENT_ESTABLISHED)
+        expect(child.event_channel, ce.RDMA_CM_EVENT_ESTABLISHED)
+    else:
+        child.reject("not today")
+        expect(active.event_channel, ce.RDMA_CM_EVENT_REJECTED, 28)
+    child.close()
+
+
+def test_a_listener_takes_its_requests_with_it(sides):
+    """Those that nobody has taken."""
+    active, listener = sides
+    active.create_qp(init())
+    active.connect()
+    channel = listener.event_channel
+    while not channel.pending:
+        active.context.advance()
+    listener.close()
+    assert channel.pending == 0
+    expect(active.event_channel, ce.RDMA_CM_EVENT_REJECTED, 28)
+
+
+def test_a_request_whose_listener_has_gone_is_none(sides):
+    active, listener = sides
+    active.create_qp(init())
+    active.connect()
+    event = CMEvent(listener.event_channel)
+    listener.close()
+    with pytest.raises(PyverbsRDMAError, match="CMID is closed"):
+        CMID(event, listen_id=listener)
+    event.ack_cm_event()
+    expect(active.event_channel, ce.RDMA_CM_EVENT_REJECTED, 28)
+
+
 def test_it_goes_with_its_world():
     """And with what its program has not closed."""
     small = World(adapters=2, seed=5)
