@@ -85,9 +85,13 @@ class Connection(Exchange):
         self._patience = code_ms(req.local_response_timeout), req.max_cm_retries
         self._happens(Happening(Happened.REQUEST, 0, req))
 
+    def must_be_undecided(self):
+        """:class:`WrongState` if the program has no request to decide about, or not any more."""
+        self._must_be(S.REQ_RCVD)
+
     def accept(self, rep):
         """The passive side says yes; ``rep`` has all but the communication IDs."""
-        self._must_be(S.REQ_RCVD)
+        self.must_be_undecided()
         rep.local_id, rep.remote_id = self.local_id, self.remote_id
         self.rep, self.local_qpn, self.state = rep, rep.qpn, S.REP_SENT
         self._ask(rep, self.tid, *self._patience)

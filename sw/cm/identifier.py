@@ -197,15 +197,13 @@ class Identifier:
         """Says yes to the request; without ``parameters`` to what it asks for, as far as the adapter goes. The QP of
         ``parameters.qp_num`` must be able to receive.
         """
-        self._must_be_asked()
+        self.check_accept(parameters or Parameters())
         if self.datagrams:
             given = parameters or Parameters()
-            self._check_room("SIDR_REP", given)
             with self.manager.lock:
                 self._exchange.answer(SidrStatus.SUCCESS, given.qp_num, UDP_QKEY, given.private_data)
             return
         given = self.agreed(parameters)
-        self._check_room("REP", given)
         rep = Rep(
             qpn=given.qp_num,
             starting_psn=self._psn_of_own(),
@@ -220,6 +218,12 @@ class Identifier:
         )
         with self.manager.lock:
             self._exchange.accept(rep)
+
+    def check_accept(self, parameters):
+        """Errors of :meth:`accept`, before anything is done for it."""
+        self._must_be_asked()
+        self._exchange.must_be_undecided()
+        self._check_room("SIDR_REP" if self.datagrams else "REP", parameters)
 
     def agreed(self, parameters=None):
         """What the side that is asked agrees to, of RC: no more READs and atomics than the other side."""

@@ -56,10 +56,14 @@ class Question(Exchange):
         """Tells of the question."""
         self._happens(Happening(Happened.REQUEST, 0, self.req))
 
-    def answer(self, status=SidrStatus.SUCCESS, qpn=0, qkey=0, private_data=b""):
-        """Sends a SIDR_REP. :class:`.connection.WrongState` if it has been done."""
+    def must_be_undecided(self):
+        """:class:`.connection.WrongState` if it has been answered."""
         if not self.open:
             raise WrongState("the question is answered already")
+
+    def answer(self, status=SidrStatus.SUCCESS, qpn=0, qkey=0, private_data=b""):
+        """Sends a SIDR_REP. :class:`.connection.WrongState` if it has been done."""
+        self.must_be_undecided()
         reply = SidrRep(
             request_id=self.req.request_id,
             service_id=self.req.service_id,

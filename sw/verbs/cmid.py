@@ -277,6 +277,7 @@ class CMID(Groups, Work, DeviceHolder, PyverbsCM):
         given = self._given(failed, param)
         identifier = self._identifier
         with attempt(failed):
+            identifier.check_accept(given)
             if self._qp is not None and not identifier.datagrams:
                 identifier.agreed(given)
                 self._bring_up()

@@ -778,6 +778,26 @@ def test_too_much_private_data(sides):
         active.connect(param)
 
 
+def test_an_answer_that_is_refused_may_be_given_again(sides):
+    """Nothing has happened to the queue pair."""
+    active, listener = sides
+    active.create_qp(init())
+    active.connect()
+    child, _ = requested(listener)
+    child.create_qp(init())
+    param = ConnParam()
+    param.private_data = bytes(197)
+    with pytest.raises(PyverbsRDMAError, match="197 bytes of private data; a REP has room for 196"):
+        child.accept(param)
+    assert child.query_qp(0)[0].qp_state == S.IBV_QPS_INIT
+    child.accept()
+    expect(active.event_channel, ce.RDMA_CM_EVENT_ESTABLISHED)
+    expect(listener.event_channel, ce.RDMA_CM_EVENT_ESTABLISHED)
+    with pytest.raises(PyverbsRDMAError, match="the connection is in state ESTABLISHED"):
+        child.accept()
+    child.close()
+
+
 def test_what_is_made_of_a_cmid(sides):
     """A Context, a PD and regions, as pyverbs makes them (a QP with CQs of one's own)."""
     active, listener = sides
