@@ -124,7 +124,9 @@ class Connection(Exchange):
             self._happens(Happening(Happened.ESTABLISHED))
 
     def disconnect(self, tid, private_data=b""):
-        """Ends the connection, or agrees that the peer does; ``tid`` is that of a DREQ."""
+        """Ends the connection, or agrees that the peer does; ``tid`` is that of a DREQ. If it is over, nothing."""
+        if self.state == S.IDLE and self.req is not None:
+            return
         self._must_be(S.ESTABLISHED, S.DREQ_SENT, S.DREQ_RCVD, S.TIMEWAIT)
         if self.state == S.DREQ_RCVD:
             self._agree(private_data)

@@ -41,6 +41,9 @@ OPTIONS = {
 }
 """Of an identifier, by level and name: what each sets, and the most that it may be."""
 
+ENDS = (E.RDMA_CM_EVENT_DISCONNECTED, E.RDMA_CM_EVENT_REJECTED, E.RDMA_CM_EVENT_UNREACHABLE)
+"""Events after which there is no connection."""
+
 
 class _Request(NamedTuple):
     """What a CMID is made of that stands for a request to ``listener``."""
@@ -77,6 +80,7 @@ class CMID(Groups, Work, DeviceHolder, PyverbsCM):
         self._qp = self._send_cq = self._recv_cq = None
         self._owned = []  # CQs and channels that were made with the QP
         self._wanted = None  # a Context that was made of it
+        self._over = False  # it is known that its connection has ended
         self._joining, self._attached = set(), set()
         self._mrs = weakref.WeakSet()
         self._pd, self._init_attr = pd, qp_init_attr
@@ -318,14 +322,14 @@ class CMID(Groups, Work, DeviceHolder, PyverbsCM):
 
     def disconnect(self):
         """Ends the connection, or agrees that the peer does: the QP goes to ERR. A synchronous one waits until both
-        sides know.
+        sides know. Again, or when the connection is over for another reason: nothing.
         """
         self._check_open()
         failed = "Failed to Disconnect"
         with attempt(failed):
             self._identifier.disconnect()
         self._to_error()
-        if self._sync:
+        if self._sync and not self._over:
             self._complete(failed, E.RDMA_CM_EVENT_DISCONNECTED)
 
     def _given(self, failed, param):
@@ -348,6 +352,7 @@ class CMID(Groups, Work, DeviceHolder, PyverbsCM):
 
     def _finish(self, told):
         """An event of this CMID is taken: its QP follows."""
+        self._over = self._over or told.kind in ENDS
         if self._closed:
             return
         if told.kind == E.RDMA_CM_EVENT_CONNECT_RESPONSE and self._qp is not None:

@@ -119,6 +119,37 @@ def test_synchronous(network):
     assert both(ask, serve) == (b"an answer", S.IBV_QPS_ERR)
 
 
+def test_a_synchronous_one_ends_once(network):
+    """Who has ended the connection does not wait for its end again; nor does who was refused."""
+
+    def serve():
+        with CMID(listening(at=network[1]), qp_init_attr=init()) as listener:
+            listener.listen()
+            ready.set()
+            with listener.get_request() as cmid:
+                cmid.accept()
+                cmid.disconnect()
+                cmid.disconnect()
+            with listener.get_request() as cmid:
+                cmid.reject()
+        return True
+
+    def ask():
+        ready.wait()
+        with CMID(towards(network=network), qp_init_attr=init()) as cmid:
+            cmid.connect()
+            for _ in range(3):
+                cmid.disconnect()
+        with CMID(towards(network=network), qp_init_attr=init()) as cmid:
+            with pytest.raises(PyverbsRDMAError):
+                cmid.connect()
+            cmid.disconnect()
+            return cmid.query_qp(0)[0].qp_state
+
+    ready = threading.Event()
+    assert both(ask, serve) == (S.IBV_QPS_ERR, True)
+
+
 @pytest.fixture
 def sides(network):
     """An active and a listening CMID with channels; the active one knows its way."""

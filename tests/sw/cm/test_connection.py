@@ -179,6 +179,21 @@ def test_both_end_it(wire, sides, listener):
     assert sorted(wire.names()) == ["far DREP", "far DREQ", "near DREP", "near DREQ"]
 
 
+def test_what_is_over_ends_once(wire, sides, listener):
+    """Whether timewait is over depends on the time; what a program may call does not."""
+    ends = connected(wire, sides, listener)
+    for end in ends:
+        end.disconnect(1)
+    wire.run()
+    wire.names()
+    for state in (S.TIMEWAIT, S.IDLE):
+        for end in ends:
+            assert end.state == state
+            end.disconnect(2)
+        wire.next()
+    assert wire.names() == []
+
+
 def test_nobody_answers(wire, sides):
     near, _ = sides
     wire.lose = losing(99, Req)
