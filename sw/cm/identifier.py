@@ -10,6 +10,7 @@ from ..groups import is_group
 from .connection import Connection, State, WrongState
 from .events import Happened, Happening
 from .ip_header import PORT_SPACE_TCP, PORT_SPACE_UDP, IpAddresses, endpoint_text, service_id
+from .listeners import Listeners
 from .messages import Rep, Req
 from .parameters import Parameters, Path
 from .reasons import RejReason, SidrStatus
@@ -30,6 +31,16 @@ ANY, ANY_IPV4 = 0, mapped(0)
 """Own addresses that stand for all, and for all of IPv4."""
 ROOM = {"REQ": 56, "REP": 196, "REJ": 148, "RTU": 224, "SIDR_REQ": 180, "SIDR_REP": 136}
 """Bytes of private data that a program may send."""
+
+
+def _covers(own, gid):
+    """Whether the own address ``own`` stands for ``gid``."""
+    return own in (ANY, gid) or (own == ANY_IPV4 and ipv4_of(gid) is not None)
+
+
+def _overlap(one, other):
+    """Whether two own addresses stand for a common one."""
+    return _covers(one, other) or _covers(other, one)
 
 
 @dataclass(frozen=True)
@@ -96,8 +107,8 @@ class Identifier:
 
     def bind(self, manager, port=0, gid=ANY):
         """Takes a port of an adapter, any free one if it is 0, at the own address ``gid``, by default at all of them;
-        the IPv4-mapped GID of 0.0.0.0 is all of IPv4. EADDRINUSE if another one has the port, EINVAL if this one has a
-        port already.
+        the IPv4-mapped GID of 0.0.0.0 is all of IPv4. EADDRINUSE if another one has the port there, EINVAL if this one
+        has a port already.
         """
         if self.manager is not None:
             raise AdapterError(errno.EINVAL, f"it is bound to port {self.port} already")
@@ -107,9 +118,10 @@ class Identifier:
                 if not free:
                     raise AdapterError(errno.EADDRNOTAVAIL, "all ports are in use")
                 port = manager.random.choice(free)
-            elif (self.port_space, port) in manager.bound:
+            taken = manager.bound.setdefault((self.port_space, port), [])
+            if any(_overlap(gid, other) for other in taken):
                 raise AdapterError(errno.EADDRINUSE, f"port {port}")
-            manager.bound.add((self.port_space, port))
+            taken.append(gid)
         self.manager, self.port, self.gid = manager, port, gid
 
     def resolve(self, gid, port, timeout_ms=math.inf):
@@ -167,12 +179,12 @@ class Identifier:
         self._must_be_free()
         self._backlog = backlog if 0 < backlog < MAX_BACKLOG else MAX_BACKLOG
         with self.manager.lock:
-            self.manager.listeners[service_id(self.port_space, self.port)] = self
+            self.manager.listeners.setdefault(service_id(self.port_space, self.port), Listeners()).add(self)
         self._listening = True
 
     def hears(self, gid):
         """Whether this listener is asked at the own address ``gid``."""
-        return self.gid in (ANY, gid) or (self.gid == ANY_IPV4 and ipv4_of(gid) is not None)
+        return _covers(self.gid, gid)
 
     def requested(self, exchange, addresses):
         """The manager asks whether this listener takes a request."""
@@ -371,9 +383,14 @@ class Identifier:
         manager, self.manager = self.manager, None
         with manager.lock:
             if self._parent is None:
-                manager.bound.discard((self.port_space, self.port))
+                key = self.port_space, self.port
+                manager.bound[key].remove(self.gid)
+                if not manager.bound[key]:
+                    del manager.bound[key]
             if self._listening:
-                del manager.listeners[service_id(self.port_space, self.port)]
+                service = service_id(self.port_space, self.port)
+                if not manager.listeners[service].remove(self):
+                    del manager.listeners[service]
             for child in self._children:
                 if child._undecided and child.owner() is None:
                     child.close()

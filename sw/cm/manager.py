@@ -87,7 +87,7 @@ class Manager:
         self.lock = threading.RLock()
         self.connections = {}  # by own communication ID
         self.listeners = {}  # by service ID
-        self.bound = set()  # port spaces and ports that are taken
+        self.bound = {}  # own addresses that are taken at each port of a port space
         self._inquiries = {}  # by request ID
         self._questions = {}  # by way and request ID of who asks
         self._memberships = {}  # by way

@@ -110,9 +110,53 @@ def test_ports(sides):
     port = one.identifier.port
     one.identifier.close()
     two.identifier.bind(near.manager, port)
-    near.manager.bound.update((PORT_SPACE_TCP, each) for each in EPHEMERAL)
+    near.manager.bound.update({(PORT_SPACE_TCP, each): [ANY] for each in EPHEMERAL})
     assert refused(errno.EADDRNOTAVAIL, Owner().identifier.bind, near.manager) == "all ports are in use"
     assert "port space 319" in refused(errno.EOPNOTSUPP, Identifier, 0x013F, print)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "free"),
+    [
+        (FAR, FAR, False),
+        (FAR, FAR6, True),
+        (FAR6, FAR, True),
+        (ANY, FAR, False),
+        (FAR6, ANY, False),
+        (ANY_IPV4, FAR, False),
+        (ANY_IPV4, FAR6, True),
+        (FAR6, ANY_IPV4, True),
+        (ANY, ANY_IPV4, False),
+    ],
+)
+def test_a_port_of_two_addresses(wire, sides, first, second, free):
+    """Each of two listeners hears what is asked at its own (Linux, cma_check_port)."""
+    near, far = sides
+    owners = [Owner(), Owner()]
+    owners[0].identifier.bind(far.manager, PORT, first)
+    if not free:
+        refused(errno.EADDRINUSE, owners[1].identifier.bind, far.manager, PORT, second)
+        owners[0].identifier.close()
+        owners[1].identifier.bind(far.manager, PORT, second)
+        return
+    owners[1].identifier.bind(far.manager, PORT, second)
+    for owner in owners:
+        owner.identifier.listen()
+    for peer, own in ((FAR, NEAR), (FAR6, NEAR6)):
+        asks = active(near, peer=peer)
+        asks.identifier.connect(Parameters(qp_num=5), MTU)
+        wire.run()
+        heard = next(owner for owner in owners if owner.identifier.hears(peer))
+        assert heard.take().identifier.vector.dgid == own
+        assert not owners[0].notes + owners[1].notes
+    owners[0].identifier.close()
+    asks = [active(near, peer=peer) for peer in (FAR, FAR6)]
+    for each in asks:
+        each.identifier.connect(Parameters(qp_num=6), MTU)
+    wire.run()
+    assert len(owners[1].notes) == 1
+    owners[1].identifier.close()
+    assert (far.manager.listeners, far.manager.bound) == ({}, {})
 
 
 def test_calls_at_the_wrong_time(wire, sides):
