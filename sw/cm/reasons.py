@@ -2,7 +2,7 @@
 
 import enum
 
-__all__ = ["RejReason", "SidrStatus", "What"]
+__all__ = ["RejReason", "SidrStatus", "What", "why"]
 
 
 class RejReason(enum.IntEnum):
@@ -25,6 +25,12 @@ class RejReason(enum.IntEnum):
     INVALID_TRAFFIC_CLASS = 15
     INVALID_HOP_LIMIT = 16
     INVALID_PACKET_RATE = 17
+    INVALID_ALT_GID = 18
+    INVALID_ALT_LID = 19
+    INVALID_ALT_SL = 20
+    INVALID_ALT_TRAFFIC_CLASS = 21
+    INVALID_ALT_HOP_LIMIT = 22
+    INVALID_ALT_PACKET_RATE = 23
     PORT_CM_REDIRECT = 24
     PORT_REDIRECT = 25
     INVALID_MTU = 26
@@ -34,6 +40,8 @@ class RejReason(enum.IntEnum):
     DUPLICATE_LOCAL_COMM_ID = 30
     INVALID_CLASS_VERSION = 31
     INVALID_FLOW_LABEL = 32
+    INVALID_ALT_FLOW_LABEL = 33
+    VENDOR_OPTION_NOT_SUPPORTED = 35
 
 
 class SidrStatus(enum.IntEnum):
@@ -53,3 +61,8 @@ class What(enum.IntEnum):
     REQ = 0
     REP = 1
     OTHER = 2
+
+
+def why(kind, number):
+    """A :class:`RejReason` or :class:`SidrStatus` as number and name, the name only if it has one."""
+    return f"{number}, {kind(number).name}" if number in set(kind) else str(number)

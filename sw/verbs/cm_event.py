@@ -1,10 +1,12 @@
 """Events of the connection manager, and the channels that they come through; :mod:`.cmid` hands them out."""
 
 import errno
+import os
 import weakref
 
 from verbena.sw.cm.events import Happened
 from verbena.sw.cm.messages import SidrRep
+from verbena.sw.cm.reasons import RejReason, SidrStatus, why
 
 from .base import PyverbsObject, bury, refuse
 from .cm_enums import rdma_cm_event_type
@@ -33,6 +35,15 @@ class Told:
 
     def __init__(self, kind, status=0, note=None, owner=lambda: None, ud=None):
         self.kind, self.status, self.note, self.owner, self.ud = kind, status, note, owner, ud
+
+    @property
+    def why(self):
+        """What ``status`` is: the peer's reason, an errno, or 0."""
+        if self.status < 0:
+            return f"errno {-self.status}, {os.strerror(-self.status)}"
+        if self.kind == E.RDMA_CM_EVENT_REJECTED:
+            return f"reason {why(RejReason, self.status)}"
+        return f"status {why(SidrStatus, self.status)}" if self.status else "status 0"
 
     def discard(self):
         """Nobody will take it: a request is refused."""
@@ -152,13 +163,14 @@ class CMEvent(PyverbsObject):
         self.status = told.status
         note = told.note
         self.id = told.owner()
+        self._why = told.why
         message = None if note is None else note.happening.message
         self.private_data = None if message is None else note.private_data
         self._ud = told.ud
         self._parameters = None if note is None else note.parameters
 
     def __str__(self):
-        return f"{self.event_type.name}, status {self.status}, of {self.id or 'no CMID'}"
+        return f"{self.event_type.name}, {self._why}, of {self.id or 'no CMID'}"
 
     @property
     def conn_param(self):

@@ -343,10 +343,10 @@ class CMID(Groups, Work, DeviceHolder, PyverbsCM):
         while True:
             told = self._events._get(failed)
             if told.kind == E.RDMA_CM_EVENT_REJECTED:
-                refuse(f"{failed}: reason {told.status}", errno.ECONNREFUSED)
+                refuse(f"{failed}: {told.why}", errno.ECONNREFUSED)
             if told.status and told.kind != E.RDMA_CM_EVENT_DISCONNECTED:
                 code = -told.status if told.status < 0 else errno.ECONNREFUSED
-                refuse(f"{failed}: {told.kind.name}", code)
+                refuse(f"{failed}: {told.kind.name}, {told.why}", code)
             if told.kind in kinds:
                 return
 

@@ -414,7 +414,7 @@ def test_nobody_listens(sync):
         with CMID(towards(), qp_init_attr=init()) as cmid, pytest.raises(PyverbsRDMAError) as caught:
             cmid.connect()
         assert caught.value.error_code == errno.ECONNREFUSED
-        assert "reason 8" in str(caught.value)
+        assert "reason 8, INVALID_SERVICE_ID" in str(caught.value)
         return
     channel = CMEventChannel()
     with CMID(channel) as cmid:
@@ -445,7 +445,8 @@ def test_a_request_that_nobody_takes_is_refused(sides):
     active.connect()
     event = CMEvent(listener.event_channel)
     event.ack_cm_event()
-    expect(active.event_channel, ce.RDMA_CM_EVENT_REJECTED, 28)
+    event = expect(active.event_channel, ce.RDMA_CM_EVENT_REJECTED, 28)
+    assert str(event) == f"RDMA_CM_EVENT_REJECTED, reason 28, CONSUMER_DEFINED, of {active}"
     with pytest.raises(PyverbsRDMAError) as caught:
         active.connect()
     assert caught.value.error_code == errno.EINVAL
@@ -522,6 +523,14 @@ def test_data_count_as_the_rtu(sides):
     assert child.get_recv_comp().byte_len == 8
     expect(listener.event_channel, ce.RDMA_CM_EVENT_ESTABLISHED)
     child.close()
+
+
+def test_no_service_of_datagrams():
+    CMID(listening()).close()
+    cmid = CMID(towards(ce.RDMA_PS_UDP), qp_init_attr=init(UD))
+    with cmid, pytest.raises(PyverbsRDMAError, match="UNREACHABLE, status 1, UNSUPPORTED") as caught:
+        cmid.connect()
+    assert caught.value.error_code == errno.ECONNREFUSED
 
 
 def test_nobody_answers():
