@@ -17,6 +17,7 @@ from .pyverbs_error import PyverbsUserError
 __all__ = ["AddrInfo", "ConnParam", "JoinMCAttrEx", "UDParam"]
 
 HOP_LIMIT = 64
+MAX_PORT = 65535
 
 
 class ConnParam(PyverbsObject):
@@ -71,6 +72,11 @@ def _resolve(node, service, flags):
     """
     node, service = (text.decode() if isinstance(text, bytes) else text for text in (node, service))
     failed = f"Failed to get Address Info of {node}, service {service}"
+    for text in (node, service):
+        if not isinstance(text, (str, type(None))):
+            raise TypeError(f"{failed}: a name must be a str, not {type(text).__name__}")
+    if service and service.strip().isdecimal() and int(service) > MAX_PORT:  # libc takes its lower 16 bits
+        refuse(f"{failed}: ports go up to {MAX_PORT}", errno.EINVAL)
     hints = socket.AI_NUMERICHOST if flags & RAI_NUMERICHOST else 0
     host, _, scope = (node or "").partition("%")
     try:
