@@ -127,10 +127,10 @@ class Identifier:
     def resolve(self, gid, port, timeout_ms=math.inf):
         """Finds the way to the peer, from the own address or the one that fits best (:func:`.source_index`), and the
         peer's MAC address. EHOSTUNREACH if nobody has that address, ETIMEDOUT if nobody tells it in ``timeout_ms``,
-        ENETUNREACH or EADDRNOTAVAIL if there is no such way. Must be bound. A multicast group has a MAC address of its
-        own.
+        ENETUNREACH or EADDRNOTAVAIL if there is no such way. Must be bound, and neither listen nor have a connection.
+        A multicast group has a MAC address of its own.
         """
-        self._must_be_bound()
+        self.must_be_free()
         vector = self._way(gid)
         if not is_group(gid):
             self.manager.context._adapter.control.resolve_gid(gid, vector.sgid_index, timeout_ms)
@@ -167,7 +167,8 @@ class Identifier:
         if self.manager is None:
             raise AdapterError(errno.EINVAL, "it has no address yet")
 
-    def _must_be_free(self):
+    def must_be_free(self):
+        """EINVAL if it has no address yet, listens, or has a connection, also one that is over."""
         self._must_be_bound()
         if self._listening or self._exchange is not None:
             raise AdapterError(errno.EINVAL, "it listens, or has a connection, already")
@@ -176,7 +177,7 @@ class Identifier:
 
     def listen(self, backlog=0):
         """Takes requests from now on, as many undecided ones as ``backlog``; those beyond are refused."""
-        self._must_be_free()
+        self.must_be_free()
         self._backlog = backlog if 0 < backlog < MAX_BACKLOG else MAX_BACKLOG
         with self.manager.lock:
             self.manager.listeners.setdefault(service_id(self.port_space, self.port), Listeners()).add(self)
@@ -271,7 +272,7 @@ class Identifier:
         """Asks the peer for a connection of RC, whose QP number is in ``parameters`` and whose path has ``mtu``, a
         code; or for the QP of a service, of UD.
         """
-        self._must_be_free()
+        self.must_be_free()
         if self.vector is None:
             raise AdapterError(errno.EINVAL, "its peer's address is not resolved")
         manager = self.manager

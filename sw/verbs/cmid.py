@@ -203,7 +203,7 @@ class CMID(Groups, Work, DeviceHolder, PyverbsCM):
         """Finds the peer, by ARP or neighbour discovery if need be, which takes up to three of the port's seconds, and
         ``timeout_ms`` of its milliseconds. Synchronous: EHOSTUNREACH if nobody has the address, ETIMEDOUT if the time
         is over, ENETUNREACH if the device has no address of that kind; else RDMA_CM_EVENT_ADDR_RESOLVED or ADDR_ERROR
-        follows.
+        follows. EINVAL: it listens, or has a connection, already.
         """
         self._check_open()
         failed = "Failed to Resolve Address"
@@ -213,6 +213,8 @@ class CMID(Groups, Work, DeviceHolder, PyverbsCM):
             refuse(f"{failed}: there is no peer in {rai}", errno.EINVAL)
         if self._identifier.manager is None:
             self._bind(failed, rai)
+        with attempt(failed):
+            self._identifier.must_be_free()
         kind, status = E.RDMA_CM_EVENT_ADDR_RESOLVED, 0
         try:
             with attempt(failed):

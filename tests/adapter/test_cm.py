@@ -773,6 +773,7 @@ def test_events_that_are_no_requests(sides):
         (lambda: CMID(AddrInfo(src=NEAR, dst="::")), errno.EINVAL),
         (lambda: AddrInfo(src="no.such.name.invalid"), errno.EINVAL),
         (lambda: AddrInfo(src="fe80:::1"), errno.EINVAL),
+        (lambda: AddrInfo(src=NEAR, src_service="65536"), errno.EINVAL),
         (lambda: CMID(AddrInfo(src=NEAR, dst="10.0.0.77", dst_service=PORT)), errno.EHOSTUNREACH),
         (lambda: CMID(AddrInfo(src=NEAR)), errno.EINVAL),
         (lambda: CMID(CMEventChannel()).resolve_addr(towards(), -1), errno.EINVAL),
@@ -800,6 +801,23 @@ def test_errors_at_the_call(call, code, impatient):
     with pytest.raises(PyverbsRDMAError) as caught:
         call()
     assert caught.value.error_code == code
+
+
+def test_a_peer_is_looked_for_before_there_is_one(sides):
+    """As of Linux, whose state is no longer ADDR_BOUND then; no event follows."""
+    active, listener = sides
+    child = connected(active, listener)
+    for cmid in (active, listener, child):
+        with pytest.raises(PyverbsRDMAError, match="it listens, or has a connection") as caught:
+            cmid.resolve_addr(towards())
+        assert caught.value.error_code == errno.EINVAL
+    assert active.event_channel.pending == listener.event_channel.pending == 0
+    child.close()
+
+
+def test_names_are_texts():
+    with pytest.raises(TypeError, match="a name must be a str, not int"):
+        AddrInfo(src=NEAR, src_service=7471)
 
 
 def test_a_port_belongs_to_one(sides):
