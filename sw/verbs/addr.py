@@ -10,7 +10,7 @@ from verbena.hdl.abi.gids import GidType
 from .. import host_memory
 from ..gids import ipv4_of, mapped
 from ..groups import group_mac, is_group
-from .base import PyverbsCM, PyverbsObject, attempt, refuse
+from .base import PyverbsCM, PyverbsObject, attempt, must_be, refuse
 from .libibverbs_enums import IBV_WC_GRH
 from .number import within
 from .pyverbs_error import PyverbsUserError
@@ -174,6 +174,7 @@ class AHAttr(PyverbsObject):
     def __init__(self, dlid=0, sl=0, src_path_bits=0, static_rate=0, is_global=0, port_num=1, gr=None):
         if is_global and gr is None:
             raise PyverbsUserError("Global AH Attr is created but gr parameter is None")
+        must_be("GlobalRoute", "gr", gr, none=True)
         self.dlid = dlid
         self.sl = sl
         self.src_path_bits = src_path_bits
@@ -225,6 +226,9 @@ class AH(PyverbsCM):
     _rank = 6
 
     def __init__(self, pd, *, attr=None, wc=None, grh=None, port_num=None):
+        must_be("PD", "pd", pd)
+        must_be("AHAttr", "attr", attr, none=True)
+        must_be("WC", "wc", wc, none=True)
         super().__init__(pd)
         failed = "Failed to create AH"
         if (attr is None) == (wc is None):

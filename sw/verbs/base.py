@@ -37,6 +37,15 @@ def refuse(msg, code):
     raise PyverbsRDMAError(msg, code)
 
 
+def must_be(kind, name, value, none=False):
+    """``TypeError``, as pyverbs has it, if the argument ``name`` is not of the class that is called ``kind``, nor None
+    where that may be.
+    """
+    if not (none and value is None) and kind not in (each.__name__ for each in type(value).__mro__):
+        got = type(value).__name__
+        raise TypeError(f"Argument '{name}' has incorrect type (expected {kind}, got {got})")
+
+
 @contextlib.contextmanager
 def attempt(msg):
     """Makes an error of the adapter or of host memory a :class:`PyverbsRDMAError` that begins with ``msg``."""

@@ -8,7 +8,7 @@ from verbena.sw.cm.events import Happened
 from verbena.sw.cm.messages import SidrRep
 from verbena.sw.cm.reasons import RejReason, SidrStatus, why
 
-from .base import PyverbsObject, bury, refuse
+from .base import PyverbsObject, bury, must_be, refuse
 from .cm_enums import rdma_cm_event_type
 from .event_queue import EventQueue
 from .waiting import EVENT_QUANTUM, glance, wait_for
@@ -158,6 +158,7 @@ class CMEvent(PyverbsObject):
     """
 
     def __init__(self, channel):
+        must_be("CMEventChannel", "channel", channel)
         self._told = told = channel._get("Failed to create CMEvent")
         self.event_type = told.kind
         self.status = told.status

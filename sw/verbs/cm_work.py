@@ -5,7 +5,7 @@ import weakref
 
 from verbena.sw.cm.identifier import UDP_QKEY
 
-from .base import attempt, refuse
+from .base import attempt, must_be, refuse
 from .cm_enums import rdma_port_space
 from .cm_qp import ManagedQP, attributes, initial
 from .libibverbs_enums import (
@@ -41,6 +41,7 @@ class Work:
         """
         self._check_open()
         failed = "Failed to Create QP"
+        must_be("QPInitAttr", "qp_init", qp_init)
         if self._qp is not None or self.pd is None:
             refuse(f"{failed}: {'it has one' if self._qp is not None else 'it has no device yet'}", errno.EINVAL)
         kind = QP_TYPES[self._identifier.port_space]

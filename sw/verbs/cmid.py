@@ -13,7 +13,7 @@ from verbena.sw.cm.connection import WrongState
 from verbena.sw.cm.identifier import ANY, ANY_IPV4, Identifier
 from verbena.sw.cm.parameters import Parameters
 
-from .base import DeviceHolder, PyverbsCM, attempt, refuse
+from .base import DeviceHolder, PyverbsCM, attempt, must_be, refuse
 from .cm_device import manager_at
 from .cm_enums import (
     RAI_PASSIVE,
@@ -184,6 +184,7 @@ class CMID(Groups, Work, DeviceHolder, PyverbsCM):
         port is taken.
         """
         self._check_open()
+        must_be("AddrInfo", "lai", lai)
         self._bind("Failed to Bind ID", lai)
 
     def _bind(self, failed, info):
@@ -207,6 +208,7 @@ class CMID(Groups, Work, DeviceHolder, PyverbsCM):
         """
         self._check_open()
         failed = "Failed to Resolve Address"
+        must_be("AddrInfo", "rai", rai)
         self._check_timeout(failed, timeout_ms)
         gid, port = rai.dst
         if gid in (ANY, ANY_IPV4):
@@ -335,6 +337,7 @@ class CMID(Groups, Work, DeviceHolder, PyverbsCM):
             self._complete(failed, E.RDMA_CM_EVENT_DISCONNECTED)
 
     def _given(self, failed, param):
+        must_be("ConnParam", "param", param, none=True)
         own = self.qpn or 0
         if param is None:
             return Parameters(qp_num=own)

@@ -2,7 +2,7 @@
 
 import errno
 
-from .base import PyverbsCM, bury, refuse
+from .base import PyverbsCM, bury, must_be, refuse
 from .event_queue import EventQueue
 from .waiting import glance, wait_for
 
@@ -19,6 +19,7 @@ class CompChannel(PyverbsCM):
     _rank = 4
 
     def __init__(self, context):
+        must_be("Context", "context", context)
         super().__init__(context)
         self.context = context
         self.blocking = True
@@ -46,6 +47,7 @@ class CompChannel(PyverbsCM):
         """
         bury()
         self._check_open()
+        must_be("CQ", "expected_cq", expected_cq, none=True)
         failed = "Failed to get CQ event"
         if self.blocking and self._events.blocking:
             cq = wait_for(self.context._adapter, lambda: bool(self._events), self._take, failed)

@@ -9,7 +9,7 @@ from verbena.hdl.abi.cqe import CQE
 from verbena.hdl.abi.eqe import EventType
 
 from ..events import phase_at
-from .base import PyverbsCM, attempt, bury, refuse
+from .base import PyverbsCM, attempt, bury, must_be, refuse
 from .comp_channel import CompChannel
 from .cq_init_attr import CqInitAttrEx, PollCqAttr, check_init_attr, create_wc_flags_to_str
 from .cq_moderation import ModerateCq, ModifyCqAttr, moderation_of
@@ -53,6 +53,8 @@ class CQ(PyverbsCM):
 
     def _create(self, failed, parents, cqe, cq_context, channel, comp_vector):
         context = parents[0]
+        must_be("Context", "context", context)
+        must_be("CompChannel", "channel", channel, none=True)
         PyverbsCM.__init__(self, *parents, *([] if channel is None else [channel]))
         cqe = int(cqe)
         if not 1 <= cqe <= MAX_CQE:
@@ -258,6 +260,8 @@ class CQEX(CQ):
 
     def __init__(self, context, init_attr=None):
         failed = "Failed to create extended CQ"
+        must_be("Context", "context", context)
+        must_be("CqInitAttrEx", "init_attr", init_attr, none=True)
         attr = CqInitAttrEx() if init_attr is None else init_attr
         check_init_attr(failed, context, attr)
         parents = [context] if attr.parent_domain is None else [context, attr.parent_domain]

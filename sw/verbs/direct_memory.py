@@ -2,7 +2,7 @@
 
 import errno
 
-from .base import PyverbsCM, PyverbsObject, attempt, refuse
+from .base import PyverbsCM, PyverbsObject, attempt, must_be, refuse
 from .number import within
 
 __all__ = ["DM", "AllocDmAttr"]
@@ -26,6 +26,8 @@ class DM(PyverbsCM):
     _rank = 6
 
     def __init__(self, context, dm_attr):
+        must_be("Context", "context", context)
+        must_be("AllocDmAttr", "dm_attr", dm_attr)
         super().__init__(context)
         failed = "Failed to allocate device memory"
         self._memory = memory = context._adapter.device_memory

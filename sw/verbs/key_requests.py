@@ -4,7 +4,7 @@ import errno
 
 from verbena.hdl.abi.wqe import KEY_WQE, SendOpcode
 
-from .base import inc_rkey, refuse
+from .base import inc_rkey, must_be, refuse
 from .libibverbs_enums import ibv_access_flags, ibv_mw_type, ibv_qp_type, ibv_send_flags
 from .number import within
 from .utils import qp_type_to_str
@@ -25,6 +25,8 @@ def bind_request(failed, qp, mw, mw_bind):
         refuse(f"{failed}: the device has no memory windows", errno.EOPNOTSUPP)
     if mw is None or mw_bind is None:
         refuse(f"{failed}: there is no window, or nothing to bind it to", errno.EINVAL)
+    must_be("MW", "mw", mw)
+    must_be("MWBind", "mw_bind", mw_bind)
     mw._check_open()
     mw._settle()
     request = SendRequest(mw_bind.wr_id, SendOpcode.BIND_MW, 0, 0, None, mw_bind.send_flags, None)

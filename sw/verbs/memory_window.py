@@ -4,7 +4,7 @@ import errno
 
 from verbena.hdl.abi.tables import KeyKind
 
-from .base import HoldsNothing, PyverbsCM, attempt, refuse
+from .base import HoldsNothing, PyverbsCM, attempt, must_be, refuse
 from .libibverbs_enums import ibv_mw_type
 from .naming import name_of
 from .under_way import UnderWay
@@ -64,6 +64,7 @@ class MW(PyverbsCM):
 
     def __init__(self, pd, mw_type):
         failed = f"Failed to allocate MW of type {mw_type}"
+        must_be("PD", "pd", pd)
         super().__init__(pd)
         if mw_type not in self._kinds:
             refuse(failed, errno.EINVAL)

@@ -3,7 +3,7 @@
 import errno
 
 from ..regions import alloc_pages
-from .base import DeviceHolder, PyverbsCM, attempt, refuse
+from .base import DeviceHolder, PyverbsCM, attempt, must_be, refuse
 from .direct_memory import DM
 from .libibverbs_enums import ibv_access_flags, ibv_rereg_mr_flags
 from .limits import MAX_MR_SIZE
@@ -184,6 +184,7 @@ class MR(Bindable):
         if flags & R.IBV_REREG_MR_CHANGE_PD:
             if pd is None:
                 raise PyverbsUserError(f"{failed}: CHANGE_PD needs a PD")
+            must_be("PD", "pd", pd)
             pd._check_open()
             if pd.context is not self.pd.context:
                 refuse(failed, errno.EINVAL)

@@ -2,7 +2,7 @@
 
 import errno
 
-from .base import DeviceHolder, PyverbsCM, PyverbsObject, refuse
+from .base import DeviceHolder, PyverbsCM, PyverbsObject, must_be, refuse
 from .device import Context
 from .libibverbs_enums import ibv_parent_domain_init_attr_mask
 from .limits import MAX_PD
@@ -80,6 +80,7 @@ class ParentDomainInitAttr(PyverbsObject):
     """What a parent domain is made of; a ``pd_context`` sets the bits of ``comp_mask`` that go with it."""
 
     def __init__(self, pd, pd_context=None, comp_mask=0):
+        must_be("PD", "pd", pd)
         self.pd = pd
         self.pd_context = pd_context
         self.comp_mask = int(comp_mask) | (sum(ibv_parent_domain_init_attr_mask) if pd_context is not None else 0)
@@ -94,6 +95,8 @@ class ParentDomain(PD):
 
     def __init__(self, context, attr):
         failed = "Failed to allocate Parent Domain"
+        must_be("Context", "context", context)
+        must_be("ParentDomainInitAttr", "attr", attr)
         PyverbsCM.__init__(self, context, attr.pd)
         if attr.pd.context is not context:
             refuse(f"{failed}: the PD is of another context", errno.EINVAL)

@@ -11,7 +11,7 @@ from verbena.hdl.abi.wqe import PUSH_MAX
 
 from ..groups import is_group
 from .addr import GID
-from .base import PyverbsCM, attempt, bury, refuse
+from .base import PyverbsCM, attempt, bury, must_be, refuse
 from .datagram import grh_of, way_of, with_route
 from .device import AsyncEvent
 from .key_requests import KEY_OPCODES, bind_request, check_bind, key_wqe, posted
@@ -75,6 +75,8 @@ class QP(PyverbsCM):
 
     def __init__(self, creator, init_attr, qp_attr=None):
         failed = "Failed to create QP"
+        must_be("QPInitAttr", "init_attr", init_attr)
+        must_be("QPAttr", "qp_attr", qp_attr, none=True)
         pd = pd_of(failed, creator, init_attr)
         check_init_attr(failed, pd, init_attr)
         self._scq, self._rcq, self._srq = init_attr.send_cq, init_attr.recv_cq, init_attr.srq
@@ -171,6 +173,7 @@ class QP(PyverbsCM):
         transition.
         """
         bury()
+        must_be("QPAttr", "qp_attr", qp_attr)
         self._modify(qp_attr, int(comp_mask), self.qp_state)
 
     def _modify(self, attr, mask, current):
@@ -235,6 +238,7 @@ class QP(PyverbsCM):
     def _rise(self, state, attr):
         """To ``state``, one step after the other; the state that the device has it in is asked for once."""
         bury()
+        must_be("QPAttr", "qp_attr", attr)
         current, end = self.qp_state, _RISE.index(state)
         begin = _RISE.index(current) if current in _RISE[:end] else end - 1
         attr = copy(attr)

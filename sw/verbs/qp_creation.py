@@ -4,7 +4,7 @@ import errno
 
 from verbena.hdl.abi.wqe import SGE_OFFSET, UD_ROUTE, send_sges
 
-from .base import refuse
+from .base import must_be, refuse
 from .device import Context
 from .libibverbs_enums import ibv_qp_type
 from .limits import MAX_QP_WR, max_recv_sge
@@ -60,6 +60,8 @@ def check_init_attr(failed, pd, init_attr):
         refuse(f"{failed}: type {init_attr.qp_type!r}", errno.EOPNOTSUPP)
     if init_attr.send_cq is None or init_attr.recv_cq is None:
         refuse(f"{failed}: it needs two CQs", errno.EINVAL)
+    must_be("CQ", "scq", init_attr.send_cq)
+    must_be("CQ", "rcq", init_attr.recv_cq)
     if any(cq.context is not pd.context for cq in (init_attr.send_cq, init_attr.recv_cq)):
         refuse(f"{failed}: a CQ of another context", errno.EINVAL)
     cap, srq = init_attr.cap, init_attr.srq

@@ -7,7 +7,7 @@ from copy import copy
 from verbena.hdl.abi.contexts import QpState
 from verbena.hdl.abi.eqe import EventType
 
-from .base import PyverbsCM, PyverbsObject, attempt, bury, refuse
+from .base import PyverbsCM, PyverbsObject, attempt, bury, must_be, refuse
 from .device import AsyncEvent, Context
 from .libibverbs_enums import (
     IBV_OPS_SIGNALED,
@@ -221,6 +221,7 @@ class SRQ(PyverbsCM):
         self._check_open()
         failed = "Failed to modify SRQ"
         mask = int(comp_mask)
+        must_be("SrqAttr", "attr", attr)
         if mask & ~sum(MASK):
             refuse(f"{failed}: comp_mask {mask:#x}", errno.EINVAL)
         if mask & MASK.IBV_SRQ_MAX_WR:

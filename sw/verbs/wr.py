@@ -3,7 +3,7 @@
 from verbena.hdl.abi.wqe import SendOpcode
 
 from .. import host_memory
-from .base import HoldsNothing, inc_rkey
+from .base import HoldsNothing, inc_rkey, must_be
 from .libibverbs_enums import ibv_send_flags, ibv_wr_opcode
 from .naming import flags_of, name_of, names_of
 from .number import Unsigned, within
@@ -64,7 +64,11 @@ class _WR(HoldsNothing):
 
     @sg_list.setter
     def sg_list(self, val):
-        self._sg_list = [SGE(s.addr, s.length, s.lkey) for s in ([val] if isinstance(val, SGE) else val)]
+        entries = [val] if isinstance(val, SGE) else val
+        for entry in entries:
+            if not isinstance(entry, SGE):
+                must_be("SGE", "sg", entry)
+        self._sg_list = [SGE(entry.addr, entry.length, entry.lkey) for entry in entries]
 
     @property
     def num_sge(self):
