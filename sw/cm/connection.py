@@ -6,7 +6,7 @@ import errno
 from ..errors import AdapterError
 from .events import Happened, Happening
 from .exchange import Exchange
-from .messages import Drep, Dreq, Mra, Rej, Rtu
+from .messages import LAP_UNSUPPORTED, Apr, Drep, Dreq, Mra, Rej, Rtu
 from .reasons import RejReason, What
 from .timers import MRA_TIMEOUT, REQ_RETRIES, REQ_WAIT, code_ms
 
@@ -220,6 +220,10 @@ class Connection(Exchange):
         if self.state == S.DREQ_SENT and drep.local_id == self.remote_id:
             self._wait_in_time()
             self._happens(Happening(Happened.DISCONNECTED, 0, drep))
+
+    def _hear_lap(self, lap, tid):
+        if self.state == S.ESTABLISHED and lap.local_id == self.remote_id:
+            self._say(Apr(status=LAP_UNSUPPORTED, **self._ids), tid)
 
     # What time brings
 

@@ -1,15 +1,18 @@
 """The messages of the connection manager (IBA 12.6, 12.11), each a class whose objects have the fields as attributes.
 
-LAP and APR, which change the path of a connection, are not among them: on RoCE Linux ignores both.
+A LAP, which asks for another path of a connection, is known to be refused by an APR; on RoCE Linux ignores both.
 """
 
 from .layout import Layout
 from .mad import BASE_VERSION, CLASS, CLASS_VERSION, HEADER, METHOD_SEND, concerns_cm
 
 __all__ = [
+    "LAP_UNSUPPORTED",
     "MESSAGES",
+    "Apr",
     "Drep",
     "Dreq",
+    "Lap",
     "Message",
     "Mra",
     "Rej",
@@ -228,16 +231,65 @@ class SidrRep(Message):
     )
 
 
+class Lap(Message):
+    """Asks for an alternate path of a connection. ``qpn`` is its receiver's."""
+
+    attribute = 0x19
+    layout = Layout(
+        "LAP",
+        [
+            *_IDS,
+            ("_", 32),
+            ("qpn", 24),
+            ("remote_response_timeout", 5),
+            ("_", 3),
+            ("_", 32),
+            ("local_lid", 16),
+            ("remote_lid", 16),
+            ("local_gid", 128),
+            ("remote_gid", 128),
+            ("flow_label", 20),
+            ("_", 4),
+            ("traffic_class", 8),
+            ("hop_limit", 8),
+            ("_", 2),
+            ("packet_rate", 6),
+            ("sl", 4),
+            ("subnet_local", 1),
+            ("_", 3),
+            ("ack_timeout", 5),
+            ("_", 3),
+        ],
+        168,
+    )
+
+
+class Apr(Message):
+    """Answer to a LAP: ``status`` 0 is yes."""
+
+    attribute = 0x1A
+    layout = Layout(
+        "APR",
+        [*_IDS, ("info_length", 8), ("status", 8), ("_", 16), ("info", 8 * ARI_BYTES)],
+        148,
+    )
+
+
+LAP_UNSUPPORTED = 2
+"""Status of an APR: there are no alternate paths (IBA 12.6.9)."""
+
 MESSAGES = {kind.attribute: kind for kind in (Req, Mra, Rej, Rep, Rtu, Dreq, Drep, SidrReq, SidrRep)}
 """Classes by their number in the header."""
+_HEARD = MESSAGES | {Lap.attribute: Lap}
+"""Those, and what is only refused."""
 
-assert all(kind.layout.size == BODY for kind in MESSAGES.values())
+assert all(kind.layout.size == BODY for kind in (*_HEARD.values(), Apr))
 
 
 def unpack(mad):
     """``(TID, message)`` of a MAD of 256 bytes; None if it is none of these."""
     header = HEADER.unpack(mad[: HEADER.size])
-    if not concerns_cm(header) or header["attribute"] not in MESSAGES:
+    if not concerns_cm(header) or header["attribute"] not in _HEARD:
         return None
-    kind = MESSAGES[header["attribute"]]
+    kind = _HEARD[header["attribute"]]
     return header["tid"], kind(**kind.layout.unpack(mad[HEADER.size :]))

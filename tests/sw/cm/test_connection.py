@@ -6,7 +6,7 @@ import pytest
 from sides import FAR, FAR6, NEAR, THIRD, Listener, Side, rep, req
 from verbena.sw.cm.address_vector import AddressVector
 from verbena.sw.cm.connection import State, WrongState
-from verbena.sw.cm.messages import Drep, Dreq, Mra, Rej, Rep, Req, Rtu
+from verbena.sw.cm.messages import Drep, Dreq, Lap, Mra, Rej, Rep, Req, Rtu, unpack
 from verbena.sw.cm.reasons import RejReason
 
 S = State
@@ -192,6 +192,46 @@ def test_what_is_over_ends_once(wire, sides, listener):
             end.disconnect(2)
         wire.next()
     assert wire.names() == []
+
+
+def test_another_path_is_refused(wire, sides, listener, monkeypatch):
+    """By an APR, which nobody here waits for; the connection stays as it is."""
+    heard = []
+    active, passive = connected(wire, sides, listener)
+    monkeypatch.setattr(sides[0].mads, "send", lambda mad, vector: heard.append(mad))
+    lap = Lap(local_id=passive.local_id, remote_id=active.local_id, qpn=active.local_qpn, remote_gid=NEAR)
+    sides[0].mads.inbox = [(lap.pack(99), AddressVector(0, FAR))]
+    wire.run()
+    (apr,) = heard
+    assert (apr[8:18].hex(), apr[24:36].hex()) == (
+        f"{99:016x}001a",
+        f"{active.local_id:08x}{passive.local_id:08x}00020000",
+    )
+    for wrong in (Lap(local_id=5, remote_id=active.local_id), Lap(local_id=passive.local_id, remote_id=77)):
+        sides[0].mads.inbox = [(wrong.pack(99), AddressVector(0, FAR))]
+        wire.run()
+    active.disconnect(1)
+    wire.run()
+    sides[0].mads.inbox = [(lap.pack(99), AddressVector(0, FAR))]
+    wire.run()
+    assert len(heard) == 2  # and a DREQ
+    assert unpack(heard[1])[1].qpn == active.remote_qpn
+
+
+def test_what_a_lap_says():
+    values = {"qpn": 0x123456, "local_gid": NEAR, "remote_gid": FAR, "flow_label": 0xABCDE, "hop_limit": 64}
+    mad = Lap(local_id=1, remote_id=2, sl=3, ack_timeout=19, **values).pack(7)
+    body = mad[24:]
+    assert (body[12:15].hex(), body[56:59].hex()[:5], body[60], body[62] >> 4, body[63] >> 3) == (
+        "123456",
+        "abcde",
+        64,
+        3,
+        19,
+    )
+    assert (body[24:40], body[40:56]) == (NEAR.to_bytes(16, "big"), FAR.to_bytes(16, "big"))
+    tid, lap = unpack(mad)
+    assert (tid, lap.qpn, lap.sl) == (7, 0x123456, 3)
 
 
 def test_nobody_answers(wire, sides):

@@ -80,7 +80,7 @@ def test_what_does_not_fit():
         Req(transport=-1)
 
 
-@pytest.mark.parametrize(("at", "value"), [(0, 2), (1, 3), (2, 1), (3, 0x83), (3, 1), (17, 0x19), (17, 0x1A), (16, 1)])
+@pytest.mark.parametrize(("at", "value"), [(0, 2), (1, 3), (2, 1), (3, 0x83), (3, 1), (17, 0x0F), (17, 0x1A), (16, 1)])
 def test_others_are_none_of_ours(at, value):
     mad = bytearray(Rtu(local_id=1, remote_id=2).pack(3))
     assert unpack(bytes(mad))[1].remote_id == 2
