@@ -18,11 +18,13 @@ import threading
 import weakref
 from dataclasses import dataclass
 
-from .process_memory import check_pages
+from . import process_memory
+from .process_memory import NoMemory, check_pages
 
 __all__ = [
     "PAGE",
     "Heap",
+    "NoMemory",
     "Window",
     "alloc",
     "alloc_contiguous",
@@ -219,17 +221,17 @@ def _inside(address, length):
 
 
 def read(address, length):
-    """``length`` bytes at an address of this process."""
+    """``length`` bytes at an address of this process. :class:`NoMemory` where it has none."""
     at = _inside(address, length)
-    return ctypes.string_at(address, length) if at is None else bytes(_arena.memory[at : at + length])
+    return process_memory.read(address, length) if at is None else bytes(_arena.memory[at : at + length])
 
 
 def write(address, data):
-    """Puts bytes at an address of this process."""
+    """Puts bytes at an address of this process. :class:`NoMemory` where it has none."""
     data = memoryview(data).cast("B")
     at = _inside(address, len(data))
     if at is None:
-        ctypes.memmove(address, bytes(data), len(data))
+        process_memory.write(address, bytes(data))
     else:
         _arena.memory[at : at + len(data)] = data
 

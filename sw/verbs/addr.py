@@ -256,7 +256,10 @@ def attributes_of_reply(failed, wc, grh, port_num, gids):
     """Attributes of the way to the sender of a datagram, from the GID of ``gids`` that it came to."""
     if not wc.wc_flags & IBV_WC_GRH or grh is None:
         refuse(f"{failed}: on RoCE it needs a GRH", errno.EINVAL)
-    header = grh if isinstance(grh, GRH) else GRH.unpack(host_memory.read(grh, GRH.size))
+    try:
+        header = grh if isinstance(grh, GRH) else GRH.unpack(host_memory.read(grh, GRH.size))
+    except host_memory.NoMemory as error:
+        refuse(f"{failed}: {error}", errno.EFAULT)
     flow = int.from_bytes(header.version_tclass_flow.to_bytes(4, "little"), "big")
     is_v1 = header.next_hdr == IBA_TRANSPORT
     same = (int(header._dgid), is_v1)

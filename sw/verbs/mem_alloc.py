@@ -114,14 +114,22 @@ def madvise(addr, length, flags):
 
 
 def write(addr, data, length=None, offset=0):
-    """Writes ``data`` (str or bytes), or its first ``length`` bytes."""
+    """Writes ``data`` (str or bytes), or its first ``length`` bytes. ``PyverbsUserError``: the process has no memory
+    there, or may not write it.
+    """
     data = data.encode() if isinstance(data, str) else bytes(data)
-    host_memory.write(addr + offset, data if length is None else data[:length])
+    try:
+        host_memory.write(addr + offset, data if length is None else data[:length])
+    except host_memory.NoMemory as error:
+        raise PyverbsUserError(f"Failed to write: {error}") from None
 
 
 def read(addr, length, offset=0):
-    """``length`` bytes from ``addr + offset``."""
-    return host_memory.read(addr + offset, length)
+    """``length`` bytes from ``addr + offset``. ``PyverbsUserError``: the process has no memory there."""
+    try:
+        return host_memory.read(addr + offset, length)
+    except host_memory.NoMemory as error:
+        raise PyverbsUserError(f"Failed to read: {error}") from None
 
 
 def read32(addr, offset=0):

@@ -5,6 +5,7 @@ import socket
 
 from verbena.hdl.abi.wqe import SEND_WQE, SGE, SGE_OFFSET, SendOpcode
 
+from ..host_memory import NoMemory
 from .base import refuse
 from .libibverbs_enums import ibv_qp_type, ibv_send_flags, ibv_wr_opcode
 from .limits import MAX_MSG_SZ
@@ -94,6 +95,8 @@ class WorkQueue:
                     raise TypeError(f"{failed}: {wr!r} is no {kind.__name__}")
                 try:
                     data = wqe(wr)
+                except NoMemory as error:
+                    refuse(f"{failed}: {error}", errno.EFAULT)
                 except ValueError as error:  # a number that fits nowhere
                     refuse(f"{failed}: {error}", errno.EINVAL)
                 if not self.free:

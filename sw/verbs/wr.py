@@ -2,7 +2,7 @@
 
 from verbena.hdl.abi.wqe import SendOpcode
 
-from .. import host_memory
+from . import mem_alloc
 from .base import HoldsNothing, inc_rkey, must_be
 from .libibverbs_enums import ibv_send_flags, ibv_wr_opcode
 from .naming import flags_of, name_of, names_of
@@ -36,8 +36,8 @@ class SGE(HoldsNothing):
         self.lkey = lkey
 
     def read(self, length, offset):
-        """``length`` bytes of the memory it names, from ``offset``."""
-        return host_memory.read(self.addr + offset, length)
+        """``length`` bytes of the memory it names, from ``offset``. ``PyverbsUserError``: it is not there."""
+        return mem_alloc.read(self.addr, length, offset)
 
     def __str__(self):
         return f"SGE: addr {self.addr:#x}, length {self.length}, lkey {self.lkey:#x}"

@@ -214,7 +214,11 @@ class WrBuilder:
         if (length := sum(buffer.length for buffer in buffers)) > self._cap.max_inline_data:
             batch.wrong(errno.EINVAL, f"{length} bytes inline")
             buffers = []
-        copied = b"".join(host_memory.read(buffer.addr, buffer.length) for buffer in buffers)
+        try:
+            copied = b"".join(host_memory.read(buffer.addr, buffer.length) for buffer in buffers)
+        except host_memory.NoMemory as error:
+            batch.wrong(errno.EFAULT, str(error))
+            copied = b""
         self._give(copied=copied)
         if batch.requests:
             batch.requests[-1].send_flags |= ibv_send_flags.IBV_SEND_INLINE

@@ -133,6 +133,7 @@ def test_no_address_handle(pd):
     no_handle(errno.EINVAL, pd, attr=AHAttr(is_global=1, gr=GlobalRoute("fe80::1")))
     no_handle(errno.EINVAL, pd, wc=WC(), grh=GRH(PEER), port_num=1)
     no_handle(errno.EINVAL, pd, wc=WC(wc_flags=1), port_num=1)
+    no_handle(errno.EFAULT, pd, wc=WC(wc_flags=1), grh=4096, port_num=1)
     for kwargs in ({}, {"attr": AHAttr(), "wc": WC()}):
         with pytest.raises(PyverbsUserError, match="either attr or wc"):
             AH(pd, **kwargs)

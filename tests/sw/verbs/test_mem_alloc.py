@@ -117,6 +117,12 @@ def test_a_region_of_mapped_memory(pd):
     m.munmap(at, 8192)
 
 
+def test_memory_that_is_not_there():
+    for call in (lambda: m.read(4096, 8), lambda: m.read32(4096), lambda: m.writebe64(4096, 1)):
+        with pytest.raises(PyverbsUserError, match="the process has no memory at 0x1000"):
+            call()
+
+
 def test_constants():
     names = [name for name in dir(system) if name.startswith(("PROT_", "MAP_", "MADV_")) and hasattr(m, name + "_")]
     assert {"PROT_READ", "MAP_SHARED", "MAP_POPULATE", "MAP_STACK"} <= set(names)

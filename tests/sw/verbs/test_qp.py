@@ -609,6 +609,15 @@ def test_inline_data_is_copied_now(qp, device):
     assert entry[32:] == b"inline two pieces" + bytes(15)
 
 
+def test_inline_data_of_no_memory(qp):
+    """An address that is wrong is an error, and not the end of the process."""
+    with pytest.raises(PyverbsRDMAError, match="the process has no memory at 0x1000") as caught:
+        qp.post_send(SendWR(1, SEND, 1, sg=[SGE(4096, 7, 0)], send_flags=INLINE))
+    assert caught.value.error_code == errno.EFAULT
+    with pytest.raises(PyverbsUserError, match="the process has no memory at 0x1008"):
+        SGE(4096, 16, 0).read(8, 8)
+
+
 def test_sq_sig_all(make_qp, device):
     qp = make_qp(sq_sig_all=1)
     qp.to_rts(full_attr())

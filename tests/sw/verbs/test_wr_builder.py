@@ -179,6 +179,15 @@ def test_inline_data_is_copied_at_once(device, qp):
     assert second == (head(2, 8, 0, 8) + bytes(8) + b"abcdefgh").ljust(64, b"\0")
 
 
+def test_inline_data_of_no_memory(qp):
+    qp.wr_start()
+    qp.wr_send()
+    qp.wr_set_inline_data(4096, 8)
+    with pytest.raises(PyverbsRDMAError, match="the process has no memory at 0x1000") as caught:
+        qp.wr_complete()
+    assert caught.value.error_code == errno.EFAULT
+
+
 def test_what_is_aborted_leaves_nothing(device, qp):
     before = device.writes[:]
     qp.wr_start()
