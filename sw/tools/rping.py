@@ -279,6 +279,7 @@ def _parser():
     parser.add_argument("-S", "--size", type=int, default=64, help="bytes of a ping, 26 to 65535 (%(default)s)")
     parser.add_argument("-v", "--verbose", action="store_true", help="print what comes")
     parser.add_argument("-V", "--validate", action="store_true", help="check what comes back")
+    parser.add_argument("-d", "--debug", action="store_true", help="taken; there is nothing more to tell")
     parser.add_argument("-P", "--persistent", action="store_true", help="serve one client after the other")
     parser.add_argument("-q", "--own-qp", action="store_true", help="bring up a queue pair made by verbs, by hand")
     parser.add_argument("--ib-dev", metavar="DEVICE", help="default: the one with the address, or the first")

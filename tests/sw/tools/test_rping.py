@@ -172,6 +172,11 @@ def test_the_command_line(capsys, address):
     assert "client DISCONNECT EVENT..." in errors
 
 
+def test_the_flags_that_people_type(capsys):
+    assert main(["-c", "-vVd", "-C", "1", "--peer", "sim1"]) == 0
+    assert "ping data: rdma-ping-0" in capsys.readouterr().out
+
+
 def test_a_server_that_nobody_can_reach(capsys):
     """The world has nothing to do, and no switch."""
     assert main(["-s"]) == 1
