@@ -19,6 +19,8 @@ _last = threading.local()
 _serials = itertools.count()
 _forgotten = collections.deque()
 _roots = weakref.WeakSet()
+_family = threading.Lock()
+"""Of who is whose child, and how many children there are."""
 
 
 def inc_rkey(rkey):
@@ -64,9 +66,9 @@ def bury():
             resource = _forgotten.popleft()
         except IndexError:  # another thread was faster
             return
-        if resource._living:
-            resource._orphaned = True  # its children are garbage too, and take it with them
-        else:
+        with _family:
+            resource._orphaned = orphaned = bool(resource._living)
+        if not orphaned:  # else its children are garbage too, and take it with them
             # Whoever could have been told of a failure has forgotten the object.
             with contextlib.suppress(Exception):
                 resource._end()
@@ -130,6 +132,7 @@ class PyverbsCM(PyverbsObject, ABC):
         self._parents = tuple(dict.fromkeys(parents))
         for parent in self._parents:
             parent._check_open()
+        self._life = threading.RLock()  # one thread ends it; taken after the parents', if at all
         self._children = weakref.WeakSet()
         self._living = 0  # children; unlike the set it survives that garbage collection clears weak references
         self._orphaned = False
@@ -140,13 +143,15 @@ class PyverbsCM(PyverbsObject, ABC):
         for parent in self._parents:
             parent._adopt(self)
         if not self._parents:
-            _roots.add(self)
+            with _family:
+                _roots.add(self)
 
     def _belong(self, *parents):
         """What has had no parents until now has these, whether it is opened already or not."""
         self._parents = parents
         if not self._closed:
-            _roots.discard(self)
+            with _family:
+                _roots.discard(self)
             for parent in parents:
                 parent._adopt(self)
 
@@ -174,11 +179,16 @@ class PyverbsCM(PyverbsObject, ABC):
     def _end(self):
         if self._closed:
             return
-        for child in sorted(self._children, key=lambda c: (c._rank, c._serial)):
-            child._end()
-        with attempt(f"Failed to destroy {type(self).__name__}"):
-            self._destroy()
-        self._closed = True
+        with self._life:
+            if self._closed:  # another thread was faster
+                return
+            with _family:
+                children = list(self._children)
+            for child in sorted(children, key=lambda c: (c._rank, c._serial)):
+                child._end()
+            with attempt(f"Failed to destroy {type(self).__name__}"):
+                self._destroy()
+            self._closed = True
         for parent in self._parents:
             parent._leave(self)
 
@@ -194,13 +204,16 @@ class PyverbsCM(PyverbsObject, ABC):
             refuse(f"{type(self).__name__} is closed", errno.EINVAL)
 
     def _adopt(self, child):
-        self._children.add(child)
-        self._living += 1
+        with _family:
+            self._children.add(child)
+            self._living += 1
 
     def _leave(self, child):
-        self._children.discard(child)
-        self._living -= 1
-        if self._orphaned and not self._living:
+        with _family:
+            self._children.discard(child)
+            self._living -= 1
+            alone = self._orphaned and not self._living
+        if alone:
             self._end()
 
 
@@ -208,7 +221,9 @@ class PyverbsCM(PyverbsObject, ABC):
 def close_all():
     """A device must not write into the memory of a process that is gone."""
     bury()
-    for root in sorted(_roots, key=lambda r: r._serial):
+    with _family:
+        roots = list(_roots)
+    for root in sorted(roots, key=lambda r: r._serial):
         with contextlib.suppress(Exception):
             root._end()
 
@@ -221,6 +236,8 @@ def _abandon(resource):
 
 def abandon_all():
     """Makes all objects count as closed, without a word to their devices: those belong to another process."""
+    global _family
+    _family = threading.Lock()  # a thread of the parent may have had it
     _forgotten.clear()
     for root in list(_roots):
         _abandon(root)

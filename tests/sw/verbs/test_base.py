@@ -4,6 +4,7 @@ import errno
 import gc
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -232,6 +233,31 @@ def test_a_program_that_closes_nothing_ends_quietly_and_leaves_nothing_behind():
     assert done.stderr == ""
     assert state[0] == "{} {} {}"
     assert sorted(int(x) for x in found.strip("]").split(",")) == commands
+
+
+class Slow(Thing):
+    """Its end takes until another thread has tried it, too, or has waited in vain."""
+
+    def _destroy(self):
+        self.begun.set()
+        self.tried.wait(0.3)
+        super()._destroy()
+
+
+def test_two_threads_end_it_once(log):
+    """One closes its parent, as garbage collection has found it the other one does."""
+    parent = Thing(log, "parent")
+    child = Slow(log, "child", parent)
+    child.begun, child.tried = threading.Event(), threading.Event()
+    closing = threading.Thread(target=parent.close)
+    closing.start()
+    assert child.begun.wait(10)
+    other = threading.Thread(target=lambda: (child._end(), child.tried.set()))
+    other.start()
+    for thread in (closing, other):
+        thread.join(10)
+    assert log == ["child", "parent"]
+    assert (parent._living, child._closed) == (0, True)
 
 
 class Plain(PyverbsObject):
