@@ -8,6 +8,8 @@ peer's. Nobody can do that before it knows the peer's region (address, length, k
 * Who has sent its own and received the peer's posts the RDMA operation, and right behind it a SEND of MSG_DONE. A QP
   carries out its requests in order: when MSG_DONE arrives, what was written before it is in memory.
 * Who has sent and received MSG_DONE is done.
+
+How the two find each other does not matter: over a TCP socket (`OverTcp`), or by the connection manager (`ByCm`).
 """
 
 import os
@@ -16,24 +18,91 @@ import socket
 import struct
 import sys
 import threading
+from types import SimpleNamespace
 
 from connection import LOCAL, READ, WRITE, Address, End, check, exchange
-from pyverbs.libibverbs_enums import ibv_wc_opcode, ibv_wr_opcode
+from pyverbs.cm_enums import RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED
+from pyverbs.cmid import CMEvent, ConnParam
+from pyverbs.cq import CQ, CompChannel
+from pyverbs.libibverbs_enums import IBV_QPT_RC, ibv_wc_opcode, ibv_wr_opcode
 from pyverbs.mr import MR
+from pyverbs.qp import QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 REGION = 1024
+DEPTH = 10
 MSG_MR, MSG_DONE = 0, 1
 MESSAGE = struct.Struct("<IQII")  # kind; address, length and rkey of a region
 
 
-class Conversation:
-    """One side. `say` prints; `role` is "active/client" or "passive/server"."""
+class OverTcp:
+    """The way to the peer: addresses are exchanged over a TCP socket. It stays open, and tells of a peer that is gone:
+    RDMA itself does not, unless something is sent to it.
+    """
 
-    def __init__(self, context, mode, role, say):
+    def __init__(self, sock, context):
+        self.fd = self.sock = sock
+        self.end = End(context, depth=DEPTH, events=True)
+
+    def connect(self):
+        peer = exchange(self.sock, self.end.context, self.end.address())
+        self.end.connect(Address(*peer))
+
+    def hung_up(self):
+        """Asked when there is something to be read."""
+        return not self.sock.recv(1, socket.MSG_PEEK)
+
+    def disconnect(self):
+        """Waits until the peer is done, too: what we have of it must be acknowledged before our QP goes."""
+        exchange(self.sock, self.end.context, "disconnect")
+
+
+class ByCm:
+    """The same by the connection manager, which brings the queue pair up, and tells when the peer ends it."""
+
+    def __init__(self, cmid, asks):
+        self.cmid, self.asks = cmid, asks
+        self.fd = cmid.event_channel.fd
+        channel = CompChannel(cmid.context)
+        cq = CQ(cmid.context, 2 * DEPTH, None, channel)
+        cap = QPCap(max_send_wr=DEPTH, max_recv_wr=DEPTH)
+        cmid.create_qp(QPInitAttr(IBV_QPT_RC, scq=cq, rcq=cq, cap=cap, sq_sig_all=0))
+        self.end = SimpleNamespace(context=cmid.context, pd=cmid.pd, qp=cmid.qp, cq=cq, channel=channel)
+
+    def connect(self):
+        param = ConnParam(retry=7, rnr_retry=7)
+        self.cmid.connect(param) if self.asks else self.cmid.accept(param)
+        expect(self.cmid.event_channel, RDMA_CM_EVENT_ESTABLISHED)
+
+    def hung_up(self):
+        """Any event is the last one."""
+        return True
+
+    def disconnect(self):
+        """Who has asked for the connection ends it, and the other one agrees."""
+        if self.asks:
+            self.cmid.disconnect()
+        expect(self.cmid.event_channel, RDMA_CM_EVENT_DISCONNECTED)
+        if not self.asks:
+            self.cmid.disconnect()
+        self.cmid.close()
+
+
+def expect(channel, kind):
+    """The next event of the connection manager, which must be of this kind. It is acknowledged, unless it is kept."""
+    event = CMEvent(channel)
+    if event.event_type != kind:
+        raise ConnectionError(f"{event.event_str()}, status {event.status}")
+    return event
+
+
+class Conversation:
+    """One side. `link` leads to the peer; `say` prints; `role` is "active/client" or "passive/server"."""
+
+    def __init__(self, link, mode, role, say):
         self.say = say
         self.writes = mode == "write"
-        self.end = End(context, depth=10, events=True)
+        self.link, self.end = link, link.end
         pd = self.end.pd
         # Each region lets be done what must be done, and no more: what is written to a peer is only read here.
         self.local = MR(pd, REGION, 0 if self.writes else LOCAL)
@@ -49,16 +118,15 @@ class Conversation:
         self.peer = None  # address, length and rkey
         self._post_receive()
 
-    def connect(self, sock):
-        """Exchanges addresses over a TCP socket. The receive is posted already: nothing comes too early."""
-        peer = exchange(sock, self.end.context, self.end.address())
-        self.end.connect(Address(*peer))
+    def connect(self):
+        """The receive is posted already: nothing comes too early."""
+        self.link.connect()
 
-    def run(self, sock):
+    def run(self):
         """From MSG_MR to the end; one completion after the other."""
         done = False
         while not done:
-            wc = check(self._wait(sock))
+            wc = check(self._wait())
             if wc.opcode == ibv_wc_opcode.IBV_WC_RECV:
                 self._receive()
             else:
@@ -71,10 +139,8 @@ class Conversation:
             done = (self.sent, self.received) == (3, 2)
         self.say(f"remote buffer: {self.theirs.read(REGION, 0).rstrip(bytes(1)).decode()}")
 
-    def _wait(self, sock):
-        """The next completion, as `End.wait` does it, but not from a peer that is gone: RDMA itself does not tell that
-        a peer has died, unless something is sent to it. So the socket stays open, and is looked at as well.
-        """
+    def _wait(self):
+        """The next completion, as `End.wait` does it, but not from a peer that is gone."""
         cq, channel = self.end.cq, self.end.channel
         while True:
             if found := cq.poll()[1]:
@@ -82,17 +148,15 @@ class Conversation:
             cq.req_notify()
             if found := cq.poll()[1]:
                 return found[0]
-            while not (ready := select.select([channel.fd, sock], [], [], 0.001)[0]):
+            while not (ready := select.select([channel.fd, self.link.fd], [], [], 0.001)[0]):
                 self.end.context.advance()  # as in `exchange`
             if channel.fd in ready:
                 channel.get_cq_event(cq)
                 cq.ack_events(1)
-            elif not sock.recv(1, socket.MSG_PEEK):
+            elif self.link.hung_up():
+                if found := cq.poll()[1]:  # what came before
+                    return found[0]
                 raise ConnectionError("the peer has hung up")
-
-    def disconnect(self, sock):
-        """Waits until the peer is done, too: what we have of it must be acknowledged before our QP goes."""
-        exchange(sock, self.end.context, "disconnect")
 
     def send_region(self):
         """MSG_MR. The client begins, and the server answers."""

@@ -82,9 +82,10 @@ def test_a_network_interface_of_linux():
     assert steady(result.stdout) == printed("netdev")
 
 
+@pytest.mark.parametrize("how", [(), ("--cm",)], ids=["TCP", "CM"])
 @pytest.mark.parametrize("mode", ["write", "read"])
-def test_server_and_client_as_threads(mode):
-    result = run("rdma_server", mode, "--both")
+def test_server_and_client_as_threads(mode, how):
+    result = run("rdma_server", mode, "--both", *how)
     assert result.returncode == 0, result.stderr
     lines = steady(result.stdout).splitlines(keepends=True)
     for side in ("server", "client"):
@@ -92,8 +93,9 @@ def test_server_and_client_as_threads(mode):
         assert said == conversation(f"rdma_{side}", mode)
 
 
+@pytest.mark.parametrize(("how", "host"), [((), "127.0.0.1"), (("--cm",), "10.0.0.1")], ids=["TCP", "CM"])
 @pytest.mark.parametrize("mode", ["write", "read"])
-def test_server_and_client_as_processes(mode, tmp_path, monkeypatch):
+def test_server_and_client_as_processes(mode, how, host, tmp_path, monkeypatch):
     pytest.importorskip("verbena.sim.switch", reason="there is no verbena sim")
     monkeypatch.setenv("VERBENA_SIM", str(tmp_path / "network"))
     switch = subprocess.Popen([sys.executable, "-m", "verbena.sw.cli", "sim", str(tmp_path / "network")])
@@ -104,10 +106,10 @@ def test_server_and_client_as_processes(mode, tmp_path, monkeypatch):
             assert switch.poll() is None
             assert time.monotonic() < until
             time.sleep(0.05)
-        server = subprocess.Popen(command("rdma_server", mode), stdout=subprocess.PIPE, text=True)
+        server = subprocess.Popen(command("rdma_server", *how, mode), stdout=subprocess.PIPE, text=True)
         first = server.stdout.readline()
         port = first.rstrip(".\n").split()[-1]
-        client = run("rdma_client", mode, "127.0.0.1", port)
+        client = run("rdma_client", *how, mode, host, port)
         assert client.returncode == 0, client.stderr
         said = first + server.communicate(timeout=LIMIT)[0]
         assert server.returncode == 0
@@ -138,6 +140,14 @@ def test_bad_input_is_one_line(tmp_path):
     result = run("rdma_client", "write", "127.0.0.1", 1)
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1] == "the client ends: [Errno 111] Connection refused"
+    assert "Traceback" not in result.stderr
+
+
+def test_nobody_listens_by_cm():
+    """An adapter without a connection manager is silent; so the client asks itself, which is refused."""
+    result = run("rdma_client", "--cm", "write", "10.0.0.1", 1)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == "the client ends: RDMA_CM_EVENT_REJECTED, status 8"
     assert "Traceback" not in result.stderr
 
 
