@@ -20,6 +20,7 @@ from ends import (
     settle,
     sge,
 )
+from key_ends import bind_2, entry_of, send_inv
 from shared import SIZE, SLOT, ends_with, events, post, received
 from streams import make_rng
 from verbena.sim.devices import world
@@ -33,6 +34,7 @@ from verbena.sw.verbs.libibverbs_enums import (
     ibv_wc_opcode,
     ibv_wc_status,
 )
+from verbena.sw.verbs.mr import MW
 from verbena.sw.verbs.pyverbs_error import PyverbsRDMAError
 from verbena.sw.verbs.srq import SrqAttr
 from verbena.sw.verbs.wr import SendWR
@@ -83,6 +85,28 @@ def test_lengths(qp_type, opcode):
             expected[there : there + length] = source[here : here + length]
             assert b.mr.read(SIZE, 0) == expected
         assert events(b) == []
+
+
+@pytest.mark.parametrize("length", [0, 8, 600])
+def test_sends_that_invalidate(length):
+    """They take a receive as others do, whether they are one packet or several."""
+    with ends_with(RC, access=31) as (a, b):
+        connect(a, b, mtu=256)
+        source = fill(a, 1)
+        window = MW(b.pd, 2)
+        naks = a.context.query_counters("rx_naks")
+        for number in range(3):
+            post(b, number)
+            key = bind_2(b, window, SIZE // 2, 4096, qp=b.qps[number])
+            assert completion(b.cq).status == W.IBV_WC_SUCCESS
+            send_inv(a, key, [sge(a, number, length)], qp=a.qps[number])
+            assert completion(a.cq).status == W.IBV_WC_SUCCESS
+            got = completion(b.cq)
+            assert (got.wr_id, got.status, got.byte_len) == (number, W.IBV_WC_SUCCESS, length)
+            assert (got.wc_flags, got.imm_data) == (ibv_wc_flags.IBV_WC_WITH_INV, key)
+            assert b.mr.read(length, SLOT * number) == source[number : number + length]
+            assert not entry_of(b, window)["valid"]
+        assert a.context.query_counters("rx_naks") == naks
 
 
 @pytest.mark.parametrize("qp_type", [pytest.param(RC, marks=pytest.mark.every_width), UC])

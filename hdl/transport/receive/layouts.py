@@ -66,9 +66,9 @@ RESPONSE_ATTRIBUTES = ("state", "type", "qpn", "pkey", "dest_ip", "path_mtu", "p
 """And for responses."""
 
 
-OPENING = (0, 4, 5, 9, 11)
-"""Low 5 bits of the opcodes that need a receive WQE which their message has not had: SEND FIRST and ONLY, RDMA WRITE
-LAST and ONLY with immediate."""
+OPENING = (0, 4, 5, 9, 11, 0x17)
+"""Low 5 bits of the opcodes that need a receive WQE which their message has not had: SEND FIRST and ONLY, also with
+immediate or invalidate, RDMA WRITE LAST and ONLY with immediate."""
 
 
 class SharedWqe(enum.Enum, shape=2):
