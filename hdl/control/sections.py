@@ -50,7 +50,7 @@ def limits(window):
         "acknowledger": 1,
         "read_atomic_responder": max(_words(ResponseState), _words(ReplayRow)) * (1 + KEPT),
         "response_receiver": _words(ReadGroup) * (1 + READS) + 1,
-        "completer": _words(completer_head(window)) + window,
+        "completer": _words(completer_head(window, keys=True)) + window,
         "timers": 1,
         "sq_fetch": _words(RingState),
         "rq_fetch": _words(RingState),

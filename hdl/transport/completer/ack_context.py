@@ -4,7 +4,7 @@ from amaranth.lib import data
 
 from ..common.layouts import Progress
 
-__all__ = ["AckContext", "Recovery"]
+__all__ = ["Recovery", "ack_context"]
 
 Recovery = data.StructLayout(
     {
@@ -14,18 +14,22 @@ Recovery = data.StructLayout(
     }
 )
 
-AckContext = data.StructLayout(
-    {
-        "progress": Progress,
-        "generation": 4,  # changes whenever something is acknowledged, at each retry, and when waiting begins
-        "rnr_timer": 5,
-        "recovery": Recovery,
-        "dead": 1,  # a WQE completed in error: until RESET only flushing goes on
-        "failed": 1,  # the WQE `index` failed and completes with the status below
-        "index": 16,
-        "status": 8,
-        "syndrome": 8,
-        "drain": 1,  # say when all WQEs before `bound` are complete
-        "bound": 16,
-    }
-)
+
+def ack_context(keys=False):
+    """Layout of the context; with ``keys`` there are WQEs that have no packet."""
+    return data.StructLayout(
+        {
+            "progress": Progress,
+            "generation": 4,  # changes whenever something is acknowledged, at each retry, and when waiting begins
+            "rnr_timer": 5,
+            "recovery": Recovery,
+            "dead": 1,  # a WQE completed in error: until RESET only flushing goes on
+            "failed": 1,  # the WQE `index` failed and completes with the status below
+            "index": 16,
+            "status": 8,
+            "syndrome": 8,
+            "drain": 1,  # say when all WQEs before `bound` are complete
+            "bound": 16,
+            **({"operations": 16} if keys else {}),  # complete WQEs that no MSN counts, as they have no packet
+        }
+    )

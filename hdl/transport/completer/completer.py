@@ -23,7 +23,7 @@ from ..common.layouts import (
 )
 from ..common.psn import PSN_BITS, Sent
 from ..common.psn_window import PsnWindow
-from .ack_context import AckContext
+from .ack_context import ack_context
 from .completer_arbiter import CompleterArbiter, CompleterItem, EventKind
 from .completer_fsm import CompleterFsm
 from .completer_outputs import CompleterOutputs
@@ -172,7 +172,7 @@ class Completer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        bank = ContextBank(QP_CONTEXT, ATTRIBUTES, {"ack": AckContext, "latest": PSN_BITS}, self.qps, ROWS)
+        bank = ContextBank(QP_CONTEXT, ATTRIBUTES, {"ack": ack_context(self.keys), "latest": PSN_BITS}, self.qps, ROWS)
         m.submodules.arbiter = arbiter = CompleterArbiter(self.qps, keys=self.keys)
         m.submodules.fetch = fetch = ContextFetch(CompleterItem, bank, others=("latest",))
         m.submodules.meaning = meaning = ResponseMeaning()
@@ -283,7 +283,7 @@ class Completer(wiring.Component):
 
     def _swap(self, m, arbiter, messages, outputs, fsm):
         """Tokens of QPs that are taken out or put back."""
-        m.submodules.swap = swap = CompleterSwap(self.window)
+        m.submodules.swap = swap = CompleterSwap(self.window, keys=self.keys)
         wiring.connect(m, swap.saved, wiring.flipped(self.saved))
         wiring.connect(m, wiring.flipped(self.loaded), swap.loaded)
         action = self.control.payload.action

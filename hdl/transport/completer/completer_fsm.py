@@ -8,9 +8,9 @@ from ...abi.commands import QpAction
 from ...abi.contexts import QpState
 from ...abi.cqe import Syndrome, WcStatus
 from ...stream.transfer import QpControl
-from ..common.layouts import ResponseJobKind
+from ..common.layouts import OPERATED, ResponseJobKind
 from ..common.psn import PSN_BITS, psn_next
-from .ack_context import AckContext
+from .ack_context import ack_context
 from .completer_arbiter import CompleterItem, EventKind
 from .outstanding_messages import OldestMessage
 from .response_effect import ResponseEffect
@@ -22,6 +22,9 @@ __all__ = ["CompleterFsm"]
 
 class CompleterFsm(wiring.Component):
     """Has one event at a time, changes the acknowledge context (the row) of its QP, and drives the outputs.
+
+    *Credits* are counted from the MSN, and so without WQEs that change keys; indices are those of all WQEs. So the
+    limit is as many WQEs further as such ones are complete.
 
     The first packet that is not acknowledged is compared in the first cycle of the event; the oldest message is there 2
     cycles later. The row is written back in the last one, in which the event is taken. The FSM goes on to the next
@@ -56,7 +59,7 @@ class CompleterFsm(wiring.Component):
         See :class:`.outstanding_messages.OutstandingMessages`.
     free, busy, emit, status, syndrome, fail, drained, schedule, back, answer, owe
         See :class:`.completer_outputs.CompleterOutputs`.
-    save, restore, swapped, came : 1, 1, 1, ``AckContext``
+    save, restore, swapped, came : 1, 1, 1, ``ack_context(keys)``
         ``save``, ``load``, ``done`` and ``value`` of :class:`.completer_swap.CompleterSwap`.
     count_implied_naks, dropped : 1
         An implied NAK; a response that nothing waits for.
@@ -65,11 +68,12 @@ class CompleterFsm(wiring.Component):
     def __init__(self, *, swaps=False, keys=False):
         self.swaps = swaps
         self.keys = keys
+        context = ack_context(keys)
         swap = {
             "save": Out(1),
             "restore": Out(1),
             "swapped": In(1),
-            "came": In(AckContext),
+            "came": In(context),
             "owe": Out(1),
         }
         super().__init__(
@@ -79,8 +83,8 @@ class CompleterFsm(wiring.Component):
                 "take": Out(1),
                 "event": In(CompleterItem),
                 "control": In(QpControl),
-                "row": In(AckContext),
-                "next": Out(AckContext),
+                "row": In(context),
+                "next": Out(context),
                 "change": Out(1),
                 "write": Out(1),
                 "seek": Out(16),
@@ -177,6 +181,11 @@ class CompleterFsm(wiring.Component):
             syndrome.eq(Mux(meaning.fatal, meaning.syndrome, account.syndrome)),
         ]
 
+        # The limit of credits, as an index: what a response says; and the present one, once the oldest WQE is complete.
+        limit, passed = meaning.limit, progress.limit
+        if self.keys:
+            operation = message.opcode[OPERATED.bit_length() - 1]  # the oldest WQE has no packet
+            limit, passed = limit + row.operations, passed + operation
         step = Signal()  # the oldest WQE is done with
         following = Signal(16)
         first = Signal(PSN_BITS)  # of the WQE that follows, as late as it is known that the oldest is complete
@@ -228,7 +237,10 @@ class CompleterFsm(wiring.Component):
                         then.progress.first.eq(first),
                         then.progress.unacked.eq(first),
                         then.progress.reads.eq(progress.reads + message.is_read),
+                        then.progress.limit.eq(passed),
                     ]
+                    if self.keys:
+                        m.d.comb += then.operations.eq(row.operations + operation)
                     m.d.sync += moved.eq(1)
                     m.next = "STEPPED"
                 with m.Else():
@@ -239,7 +251,7 @@ class CompleterFsm(wiring.Component):
                     with m.If(effect.rested):
                         m.d.comb += then.progress.waiting.eq(0)
                     with m.If(meaning.credits):
-                        m.d.comb += [then.progress.limit.eq(meaning.limit), then.progress.limited.eq(meaning.limited)]
+                        m.d.comb += [then.progress.limit.eq(limit), then.progress.limited.eq(meaning.limited)]
                     with m.If(effect.implied):
                         m.d.comb += self.count_implied_naks.eq(1)
                         m.d.sync += cause.eq(RetryCause.IMPLIED)

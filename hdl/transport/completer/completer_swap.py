@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ...stream.words import WORD_BITS, SavedWord, StateWords
 from ..common.layouts import Outstanding
 from ..common.psn import PSN_BITS
-from .ack_context import AckContext
+from .ack_context import ack_context
 from .outstanding_messages import OldestMessage
 
 __all__ = ["CompleterSwap", "completer_head"]
@@ -16,9 +16,9 @@ Kept = data.StructLayout({"last_psn": PSN_BITS, "opcode": 4, "signaled": 1})
 """What a word says of a message that is under way."""
 
 
-def completer_head(window):
+def completer_head(window, *, keys=False):
     """Layout of the first words: the context, and how many messages follow."""
-    return data.StructLayout({"row": AckContext, "messages": range(window + 1)})
+    return data.StructLayout({"row": ack_context(keys), "messages": range(window + 1)})
 
 
 class CompleterSwap(wiring.Component):
@@ -34,6 +34,8 @@ class CompleterSwap(wiring.Component):
     ----------
     window : int
         Most messages of a QP that are under way, a power of two.
+    keys : bool
+        As of the context.
 
     Members
     -------
@@ -45,9 +47,9 @@ class CompleterSwap(wiring.Component):
         The token is here; stays until ``done``. Only if ``empty`` was set, or ``full``.
     done : 1
         The messages are taken, or put back.
-    qp, row : 12, ``AckContext``
+    qp, row : 12, ``ack_context(keys)``
         The token's QP; its context in the cycle of ``done`` is what is given away.
-    value : ``AckContext``
+    value : ``ack_context(keys)``
         While ``full``, and with ``load``: what has come.
     seek, message, known : 16, ``OldestMessage``, 1
         With ``save``: see :class:`.outstanding_messages.OutstandingMessages`.
@@ -56,9 +58,10 @@ class CompleterSwap(wiring.Component):
         the window before.
     """
 
-    def __init__(self, window):
+    def __init__(self, window, *, keys=False):
         self.window = window
-        self.head = completer_head(window)
+        self.head = completer_head(window, keys=keys)
+        row = ack_context(keys)
         super().__init__(
             {
                 "saved": Out(stream.Signature(SavedWord)),
@@ -69,8 +72,8 @@ class CompleterSwap(wiring.Component):
                 "load": In(1),
                 "done": Out(1),
                 "qp": In(12),
-                "row": In(AckContext),
-                "value": Out(AckContext),
+                "row": In(row),
+                "value": Out(row),
                 "seek": Out(16),
                 "message": In(OldestMessage),
                 "known": In(1),
