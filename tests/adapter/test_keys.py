@@ -43,7 +43,7 @@ from verbena.sw.verbs.libibverbs_enums import (
 )
 from verbena.sw.verbs.mr import MR, MW, MWBind, MWBindInfo
 from verbena.sw.verbs.pd import PD
-from verbena.sw.verbs.qp import QPAttr
+from verbena.sw.verbs.qp import QP, QPAttr
 from verbena.sw.verbs.wr import SGE, SendWR
 
 # -- Beside others.
@@ -374,6 +374,20 @@ def test_what_a_program_writes_into_its_ring_is_checked_by_the_device():
             b.qp.modify(QPAttr(qp_state=S.IBV_QPS_RESET), ibv_qp_attr_mask.IBV_QP_STATE)
             with End("sim0", 4096) as a:
                 connect(a, b)
+
+
+def test_a_program_of_an_unreliable_connection_sends_no_invalidation(monkeypatch):
+    """The driver refuses it, and so does the device: its packets are those of RC alone."""
+    monkeypatch.setattr(QP, "_sends_invalidate", True)
+    options = {"access": 31, "qp_type": ibv_qp_type.IBV_QPT_UC}
+    with End("sim0", SIZE, **options) as a, End("sim1", SIZE, **options) as b:
+        connect(a, b)
+        sent = a.context.query_counters("tx_packets")
+        send_inv(a, b.mr.rkey, [sge(a, 0, 8)])
+        failed = completion(a.cq)
+        assert (failed.status, failed.vendor_err) == (W.IBV_WC_LOC_QP_OP_ERR, Syndrome.OPCODE)
+        assert a.context.query_counters("tx_packets") == sent
+        assert a.qp.qp_state == S.IBV_QPS_SQE
 
 
 def test_bad_calls():

@@ -252,6 +252,7 @@ class Segmenter(wiring.Component):
             head.stride.eq(job.stride),
             head.connected.eq(job.connected),
             head.datagram.eq(job.datagram | job.raw),
+            head.unreliable.eq(job.unreliable),
             head.admission.eq(job.admission),
             gather.load.eq(self.i.ready),
             gather.start_blocks.eq(Mux(starts_middle, coming.state.blocks, 0)),

@@ -48,8 +48,9 @@ class WqeHead(wiring.Component):
         The message has begun; the packet's PSN.
     taken : 31
         Bytes of the message that belong to earlier packets.
-    path_mtu, stride, connected, datagram, admission : 4, 2, 1, 1, ``Admission``
-        ``connected``: the QP is RC, UC, UD or RAW_PACKET; ``datagram``: it is one of the last two.
+    path_mtu, stride, connected, unreliable, datagram, admission : 4, 2, 1, 1, 1, ``Admission``
+        ``connected``: the QP is RC, UC, UD or RAW_PACKET; ``unreliable``: it is not RC; ``datagram``: it is one of the
+        last two.
     occupied : 1
         With ``keys``: an operation on an MPT entry is under way, and no other one may begin.
     opcode, flags, count : 3, 4, 5
@@ -96,6 +97,7 @@ class WqeHead(wiring.Component):
                 "stride": In(STRIDE_BITS),
                 "connected": In(1),
                 "datagram": In(1),
+                "unreliable": In(1),
                 "admission": In(Admission),
                 "occupied": In(1),
                 "opcode": Out(3),
@@ -165,7 +167,8 @@ class WqeHead(wiring.Component):
                     ((code > SendOpcode.ATOMIC_FETCH_AND_ADD) & ~operates & ~invalidates)
                     | ~self.connected
                     | (mapped[2] & admission.rd_atomic_disabled)
-                    | (self.datagram & (~mapped[1] | invalidates))
+                    | (self.datagram & ~mapped[1])
+                    | (self.unreliable & invalidates)
                 ),
                 crowded.eq(field["sge_count"] > most),
                 self.blocked.eq(admission.behind | admission.far | (admission.newest & ~self.middle & begins) | waits),
