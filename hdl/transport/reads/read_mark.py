@@ -24,8 +24,9 @@ class ReadMark(wiring.Component):
     or of what they have in common, in pieces of 18 bits. That is the end of the range, the key, the PSN behind the last
     response, and the length modulo the MTU.
 
-    That two READs of a QP with different ranges have the same mark happens once in 2**18; then a READ is served that
-    was never asked for in this place, and that the peer might as well have asked for anew.
+    Of two READs of a QP with random ranges the marks are the same once in 2**18; of two that are alike oftener:
+    4 bytes at one place and none some PSNs later may have the same. Then a READ is served that was never asked for in
+    this place, and that the peer might as well have asked for anew: its rights are checked as those of any other.
 
     Members
     -------
