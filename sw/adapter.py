@@ -10,7 +10,7 @@ import weakref
 from collections import deque
 
 from verbena.hdl.abi import registers as reg
-from verbena.hdl.abi.commands import Command, QpAction
+from verbena.hdl.abi.commands import Command, CommandStatus, QpAction
 from verbena.hdl.abi.contexts import CQ_CONTEXT, QP_CONTEXT, QP_DYNAMIC, QpState
 from verbena.hdl.abi.cqc import CQN_BITS
 from verbena.hdl.abi.eqe import EventType
@@ -261,7 +261,8 @@ class Adapter:
                 if self.qp_table is None:
                     raise
                 self.process_events()  # one of them may tell why
-                if error.errno == errno.EIO:  # the record cannot be read: the event is on its way
+                # The record cannot be read, or the device knows the QP no more: the event is on its way.
+                if error.status in (CommandStatus.BUS_ERROR, CommandStatus.BAD_NUMBER):
                     for _ in range(EVENT_STEPS):
                         if self.qp_numbers.is_lost(number):
                             break

@@ -151,7 +151,9 @@ class Control:
             if status & 15:
                 why = next((s.name for s in CommandStatus if s == status & 15), status & 15)
                 code = errno.EIO if status & 15 == CommandStatus.BUS_ERROR else errno.EINVAL
-                raise AdapterError(code, f"{name} was refused: {why}")
+                error = AdapterError(code, f"{name} was refused: {why}")
+                error.status = status & 15
+                raise error
             return self._read_block(reg.MAILBOX, results) if results else []
 
     def _wait(self, meanwhile):

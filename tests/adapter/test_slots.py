@@ -315,6 +315,28 @@ def test_a_record_that_was_overwritten(ends):
     crowd_out(a, b, [4, 8])
 
 
+def test_a_queue_pair_that_is_lost_before_its_event_has_come(ends, world):
+    """The device knows it no more, and the event is on its way to memory: calls say the same as after the event."""
+    a, b = ends
+    qp, port = a.qps[7], world.adapters[0]
+    crowd_out(a, b, [7])
+    adapter = a.context._adapter
+    table = adapter.qp_table
+    table.memory.write(table._at(qp.qp_num % adapter.control.max_qp) + 64, random.Random(7).randbytes(64))
+    port.set_memory(write_latency=8000)
+    try:
+        send(a, WRITE, [sge(a, 0, 8)], remote=(b, 0), qp=qp)
+        start = world.cycles
+        while world.cycles < start + 3000:
+            world.advance(100, stop=0)
+        assert qp.qp_state == ibv_qp_state.IBV_QPS_ERR
+    finally:
+        port.set_memory(write_latency=32)
+    assert event(a) == (ibv_event_type.IBV_EVENT_QP_FATAL, qp)
+    qp.close()
+    crowd_out(a, b, [7])
+
+
 def test_a_table_that_is_not_there(ends):
     """Who leaves is lost, and told; a command for it fails. The others, who never leave, go on."""
     a, b = ends
