@@ -15,7 +15,7 @@ from .kept_entries import KeptEntries
 from .mpt import PAGE_BITS_MIN
 from .qp_numbers import QPN_BITS, QpNumbers
 
-__all__ = ["KEY_CLIENT", "KeyOperation", "KeyOperations", "KeyRequest"]
+__all__ = ["KEY_CLIENT", "LENGTH_BITS", "KeyOperation", "KeyOperations", "KeyRequest"]
 
 REMOTE_RIGHTS = Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
 """Those that a window may grant."""
@@ -40,7 +40,7 @@ KeyRequest = data.StructLayout(
         "old": 8,  # BIND of a WINDOW: low bits of the key that it has had
         "region": 32,  # BIND: key of the region
         "address": 64,
-        "length": LENGTH_BITS,
+        "length": LENGTH_BITS + 1,  # with the highest bit it is more than an entry can say
         "access": 8,
         "pd": 24,  # of the QP
         "qp": 12,  # its slot
@@ -200,9 +200,9 @@ class KeyOperations(wiring.Component):
         # -- Checks, each bit in the cycle before it is looked at.
         wrong_key, wrong_kind, wrong_pd, wrong_rights, wrong_range = (Signal() for _ in range(5))
         writes_remotely = (asked.access & (Access.REMOTE_WRITE | Access.REMOTE_ATOMIC)) != 0
-        end = Signal(LENGTH_BITS + 1)  # of the region, counted from its first page
+        end = Signal(LENGTH_BITS + 2)  # of the region, counted from its first page
         top = Signal(65)
-        offset, room = Signal(65), Signal(LENGTH_BITS + 1)  # of the window in the region
+        offset, room = Signal(65), Signal(LENGTH_BITS + 2)  # of the window in the region
         key = Mux(binds & ~of_region, asked.old, Mux(of_region, asked.region[:8], asked.key[:8]))
         with m.If(of_region):
             m.d.sync += [

@@ -364,6 +364,9 @@ def test_what_a_program_writes_into_its_ring_is_checked_by_the_device():
             (b.mr, b.mr.buf - 1, 2, 2, Syndrome.RANGE),
             (b.mr, b.mr.buf + SIZE, 1, 2, Syndrome.RANGE),
             (b.mr, 0, 1, 2, Syndrome.RANGE),
+            (b.mr, b.mr.buf, (1 << 48) + 8, 2, Syndrome.RANGE),
+            (b.mr, b.mr.buf, 1 << 48, 2, Syndrome.RANGE),
+            (b.mr, b.mr.buf, 1 << 61, 2, Syndrome.RANGE),
         ):
             before, key = entry_of(b, window), window.rkey
             b.qp.bind_mw(window, MWBind(MWBindInfo(Claim(mr), address, length, access), 0))

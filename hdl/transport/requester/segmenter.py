@@ -7,7 +7,7 @@ from amaranth.utils import ceil_log2
 
 from ...abi.cqe import WcStatus
 from ...abi.wqe import SEND_WQE, WQE_DEFAULT, SendFlag, SendOpcode, send_sges
-from ...memory.key_operations import KeyOperation, KeyRequest
+from ...memory.key_operations import LENGTH_BITS, KeyOperation, KeyRequest
 from ...queue.ring import send_batch, word_address
 from ...stream.packet import PacketBeat
 from ...stream.transfer import AccessRequest
@@ -468,7 +468,7 @@ class Segmenter(wiring.Component):
             asked.old.eq(transport.immediate),
             asked.region.eq(gather.key),
             asked.address.eq(transport.address),
-            asked.length.eq(gather.address),
+            asked.length.eq(Cat(gather.address[:LENGTH_BITS], gather.address[LENGTH_BITS:].any())),
             asked.access.eq(self.packet.payload.traffic_class),
             asked.pd.eq(job.pd),
             asked.qp.eq(job.qp),

@@ -119,7 +119,9 @@ def random_request(rng, entries, operation):
 
     index, number = some(KINDS[operation]), some((KeyKind.REGION, KeyKind.FAST_REGION))
     entry, region = entries[index], entries[number]
-    length = rng.choice([0, 1, 4096, 5 << 12, region["length"], rng.randrange(region["length"] + 2)])
+    length = rng.choice(
+        [0, 1, 4096, 5 << 12, region["length"], rng.randrange(region["length"] + 2), 1 << 48, 8 + (1 << 48)]
+    )
     place = region["address"] + rng.choice([0, 1, region["length"] - length, rng.randrange(region["length"] + 1), -1])
     if operation == REGISTER:
         place = rng.choice([rng.randrange(TOP), TOP - length, rng.randrange(1 << 20) << 12])
