@@ -13,7 +13,8 @@ from ..stream.connections import connect_signals
 from ..stream.transfer import Event, QpControl
 from .next_job import JobKind, NextJob
 from .qp_fetcher import QpFetcher
-from .quiet import Quiet
+from .qp_loader import QpLoader
+from .qp_saver import QpSaver
 
 __all__ = ["SlotKeeper"]
 
@@ -23,14 +24,13 @@ class SlotKeeper(wiring.Component):
     another QP leaves its slot before: one that was not used of late, and of which no READs or atomics are released and
     not answered. Who is next :class:`.next_job.NextJob` says.
 
-    *A QP leaves* (:class:`.tokens.Tokens`): it is ``closed``; the token SAVE goes, and its owners give its state away,
-    while its attributes are read. When no completion of it is under way any more, the directory says that it is away,
-    and its record is written. If any QP has reported something meanwhile it comes back to its slot instead, and opens
-    when what was reported is done. A QP that has something to do of which nobody will remind it is wanted at once.
+    *A QP leaves* (:class:`.qp_saver.QpSaver`): when it is gone the directory says that it is away. If any QP has
+    reported something meanwhile it comes back to its slot instead, and opens when what was reported is done. A QP that
+    has something to do of which nobody will remind it is wanted at once.
 
-    *A QP comes*: its record is read while others come or leave (:class:`.qp_fetcher.QpFetcher`). The token LOAD goes,
-    and its attributes are written while its owners get their words; the directory tells, and its doorbells ring as the
-    driver's part of its record says.
+    *A QP comes* (:class:`.qp_loader.QpLoader`): its record is read while others come or leave
+    (:class:`.qp_fetcher.QpFetcher`). When it is there the directory tells, and its doorbells ring as the driver's part
+    of its record says.
 
     A job is chosen, and then waits for ``grant``: a command that comes meanwhile is next, or next but one.
 
@@ -187,7 +187,8 @@ class SlotKeeper(wiring.Component):
         m.submodules.fetcher = fetcher = QpFetcher(self.qps, self.slots)
         m.submodules.table = table = SlotTable(self.slots, self.qps, self.users)
         m.submodules.next_job = next_job = NextJob(self.qps)
-        m.submodules.quiet = quiet = Quiet()
+        m.submodules.saver = saver = QpSaver()
+        m.submodules.loader = loader = QpLoader()
         wiring.connect(m, fetcher.ask, wiring.flipped(self.ask))
         wiring.connect(m, wiring.flipped(self.wanted), next_job.wanted)
         wiring.connect(m, next_job.o, fetcher.i)
@@ -203,8 +204,10 @@ class SlotKeeper(wiring.Component):
         had_timer = Signal()  # its timer ran while it was away
         own = table.looked  # who is, or was, in slot `closed_qp`
         wrote = Signal()  # a record is on its way, or it has not been looked whether it arrived
+        missing = wrote & ~self.writing & self.write_failed
         tell_want, tell_timer, tells = Signal(), Signal(), Signal()
         lost = Signal(range(self.qps))
+        peeks = Signal()
         m.d.comb += [
             table.used_en.eq(self.used_en),
             table.look.eq(self.closed_qp),
@@ -214,16 +217,16 @@ class SlotKeeper(wiring.Component):
             fetcher.wrote.eq(wrote),
             fetcher.written_index.eq(self.written_index),
             fetcher.reading.eq(self.reading),
-            fetcher.hold.eq(returns | self.write),
-            self.read.eq(fetcher.read),
-            self.read_index.eq(fetcher.o.payload.index),
-            self.whole.eq(1),
+            fetcher.hold.eq(returns | saver.returns | self.write),
+            self.read.eq(fetcher.read | saver.read | peeks),
+            self.read_index.eq(Mux(saver.read, own, fetcher.o.payload.index)),
+            self.whole.eq(~peeks),
+            self.write.eq(saver.write),
             self.write_index.eq(own),
             for_command.eq(kind == JobKind.COMMAND),
             for_wanted.eq(kind == JobKind.WANTED),
             forces.eq(kind == JobKind.EVICT),
             self.slot.eq(target),
-            self.token.payload.qp.eq(self.closed_qp),
             tells.eq(tell_want | tell_timer),
             self.want.valid.eq(tell_want),
             self.want.payload.member.eq(1),
@@ -254,11 +257,38 @@ class SlotKeeper(wiring.Component):
             m.d.sync += lost.eq(qp)
             m.next = "LOST"
 
-        connect_signals(m, self, quiet, "waits", "moves", "visible")
-        connect_signals(m, quiet, self, "mark")
-        m.d.comb += quiet.begin.eq(~self.completed)
-        with m.If(self.opens):
+        # -- Who leaves, and who comes.
+        for part in (saver, loader):
+            connect_signals(m, self, part, "attributes_busy", "reading")
+            m.d.comb += part.said.eq(self.token.ready)
+        connect_signals(m, self, saver, "serving", "full", "reports", "writing", "write_failed")
+        connect_signals(m, self, saver, "completed", "waits", "moves", "visible")
+        connect_signals(m, saver, self, "mark", "collect")
+        m.d.comb += [
+            saver.taken.eq(table.looked_taken),
+            saver.wrote.eq(wrote),
+            saver.told.eq(~tells),
+            loader.fetched.eq(fetcher.fetched | returns),
+            loader.bad.eq(self.bad),
+            loader.missing.eq(missing),
+            self.token.valid.eq(saver.say | loader.say),
+            self.token.payload.qp.eq(self.closed_qp),
+            self.token.payload.action.eq(Mux(loader.say, QpAction.LOAD, QpAction.SAVE)),
+            self.attributes_save.eq(saver.collect),
+            self.attributes_load.eq(loader.load),
+            self.attributes_clear.eq(saver.clear),
+            self.back.eq(loader.load),
+            self.count_qp_fetches.eq(loader.say & self.token.ready),
+        ]
+        with m.If(self.opens | saver.left | saver.dropped):
             m.d.sync += self.closed.eq(0)
+        with m.If(saver.collect | loader.closes):
+            m.d.sync += self.closed.eq(1)
+        with m.If(~self.writing & ~self.write_failed):
+            m.d.sync += wrote.eq(0)
+        with m.If(self.write):
+            m.d.sync += wrote.eq(1)
+
         with m.If(self.forget):
             m.d.comb += [
                 table.look.eq(self.forget_slot),
@@ -267,9 +297,30 @@ class SlotKeeper(wiring.Component):
                 place.eq(1),
                 place_index.eq(own),
             ]
-        missing = wrote & ~self.writing & self.write_failed
-        with m.If(~self.writing & ~self.write_failed):
-            m.d.sync += wrote.eq(0)
+        with m.If(saver.clear):
+            m.d.comb += [
+                table.free.eq(1),
+                table.free_slot.eq(self.closed_qp),
+                place.eq(1),
+                place_index.eq(own),
+                new.known.eq(saver.gone),
+                new.away.timer.eq(Mux(saver.gone, self.timer, 0)),
+                new.away.phase.eq(Mux(saver.gone, self.timer_phase, 0)),
+            ]
+        with m.If(saver.gone):
+            m.d.sync += [
+                tell_want.eq(self.wake),
+                self.want.payload.qpn.eq(own),
+                tell_timer.eq(self.timer != 0),
+                self.timers.payload.qpn.eq(own),
+                self.timers.payload.member.eq(1),
+            ]
+        with m.If(loader.load):
+            ring(target)  # the next record has other doorbells
+            with m.If(~returns):
+                m.d.comb += fetcher.o.ready.eq(1)
+                m.d.sync += [fetching.eq(0), comes.eq(1)]
+
         job = fetcher.o.payload
         packet, next_packet = Signal(), Signal()  # they wait for others than the one that comes
         m.d.comb += [
@@ -312,8 +363,9 @@ class SlotKeeper(wiring.Component):
                         lose(self.written_index)
                     if self.forced:
                         with m.Elif(forces):
+                            m.d.comb += saver.begin.eq(1)
                             m.d.sync += self.closed_qp.eq(self.evict.payload)
-                            m.next = "LOOK"
+                            m.next = "LEAVE"
             with m.State("DONE"):
                 m.d.comb += fetcher.o.ready.eq(fetching)
                 m.d.sync += comes.eq(0)
@@ -348,7 +400,7 @@ class SlotKeeper(wiring.Component):
             # -- It is here: its doorbells are looked at.
             with m.State("PEEK"):
                 with m.If(~self.reading):
-                    m.d.comb += [self.read.eq(1), self.whole.eq(0)]
+                    m.d.comb += peeks.eq(1)
                     m.next = "PEEKED"
             with m.State("PEEKED"):
                 with m.If(~self.reading):
@@ -363,6 +415,8 @@ class SlotKeeper(wiring.Component):
             with m.State("CHOOSE"):
                 m.d.sync += self.closed_qp.eq(table.slot)
                 with m.If(has_target & self.room):
+                    m.d.sync += self.closed_qp.eq(target)
+                    m.d.comb += loader.begin.eq(1)
                     m.next = "COME"
                 with m.Elif(~has_target & table.any_free):
                     with m.If(table.taken):
@@ -372,123 +426,44 @@ class SlotKeeper(wiring.Component):
                         m.next = "PLACE"
                         with m.If(~fresh):
                             m.next = "CHOOSE"
-                with m.Elif(~table.taken | table.recent):
-                    m.d.comb += table.step.eq(1)
                 with m.Else():
                     m.d.comb += table.step.eq(1)
-                    m.next = "LOOK"
-            with m.State("LOOK"):
-                m.next = "WAIT"
-            with m.State("WAIT"):
-                m.next = "DECIDE"
-            with m.State("DECIDE"):
-                with m.If(self.serving | ~table.looked_taken):
+                    with m.If(table.taken & ~table.recent):
+                        m.d.comb += saver.begin.eq(1)
+                        m.next = "LEAVE"
+            with m.State("LEAVE"):
+                with m.If(saver.stays | saver.left):
                     m.next = "CHOOSE"
-                    if self.forced:
-                        with m.If(forces):
-                            m.d.comb += [self.evict.ready.eq(1), self.evict_skip.eq(1)]
-                            m.next = "DONE"
-                with m.Elif(~self.writing):
-                    with m.If(missing):  # before it is forgotten that it failed
-                        lose(self.written_index)
-                    with m.Else():
-                        m.d.comb += [self.collect.eq(1), self.attributes_save.eq(1)]
-                        m.d.sync += self.closed.eq(1)
-                        m.next = "SAVE"
-            with m.State("SAVE"):
-                m.d.comb += [self.token.valid.eq(1), self.token.payload.action.eq(QpAction.SAVE)]
-                with m.If(self.token.ready):
-                    m.next = "SAVED"
-            with m.State("SAVED"):
-                with m.If(self.full & ~self.attributes_busy):
-                    with m.If(self.reports):
-                        m.d.comb += self.write.eq(1)
-                        m.d.sync += [wrote.eq(1), returns.eq(1), target.eq(self.closed_qp)]
-                        m.next = "RETURN"
-                    with m.Elif(quiet.over):
-                        m.next = "GONE"
-            with m.State("GONE"):
-                m.d.comb += [
-                    self.write.eq(1),
-                    self.attributes_clear.eq(1),
-                    place.eq(1),
-                    place_index.eq(own),
-                    new.known.eq(1),
-                    new.away.timer.eq(self.timer),
-                    new.away.phase.eq(self.timer_phase),
-                    table.free.eq(1),
-                    table.free_slot.eq(self.closed_qp),
-                ]
-                m.d.sync += [
-                    wrote.eq(1),
-                    tell_want.eq(self.wake),
-                    self.want.payload.qpn.eq(own),
-                    tell_timer.eq(self.timer != 0),
-                    self.timers.payload.qpn.eq(own),
-                    self.timers.payload.member.eq(1),
-                ]
-                m.next = "CLEAR"
-            with m.State("CLEAR"):
-                with m.If(~self.attributes_busy & ~tells):
-                    m.d.sync += self.closed.eq(0)
+                with m.If(saver.left):
                     with m.If(~has_target):
                         m.d.sync += [target.eq(self.closed_qp), has_target.eq(1)]
-                    m.next = "CHOOSE"
                     with m.If(fresh):
                         m.next = "PLACE"
-                    if self.forced:
-                        with m.If(forces):
-                            m.d.comb += self.evict.ready.eq(1)
-                            m.next = "DONE"
-
-            # -- Something was reported: the QP comes back to its slot. What was read of another one is dropped.
-            with m.State("RETURN"):
-                with m.If(~self.writing & ~self.reading):
-                    m.next = "READ_BACK"
-                    with m.If(self.write_failed):
-                        m.next = "DROP"
-            with m.State("READ_BACK"):
-                m.d.comb += [self.read.eq(1), self.read_index.eq(own)]
-                m.next = "COME"
-            with m.State("DROP"):
-                m.d.comb += [
-                    self.attributes_clear.eq(1),
-                    table.free.eq(1),
-                    table.free_slot.eq(self.closed_qp),
-                    place_index.eq(own),
-                    place.eq(1),
-                ]
-                m.d.sync += self.closed.eq(0)
-                lose(own)
-
-            # -- It comes.
-            with m.State("COME"):
-                m.d.sync += self.closed_qp.eq(target)
-                with m.If((fetcher.fetched | returns) & ~self.reading):
-                    m.d.sync += self.closed.eq(1)
-                    m.next = "ATTRIBUTES"
-                    with m.If(self.bad):
-                        m.d.sync += self.closed.eq(0)
-                        lose(index)
-                        with m.If(returns):
-                            m.next = "DROP"
-                with m.Elif(missing):  # perhaps it is this QP's record
+                if self.forced:
+                    with m.If(forces & (saver.stays | saver.left)):
+                        m.d.comb += [self.evict.ready.eq(1), self.evict_skip.eq(saver.stays)]
+                        m.next = "DONE"
+                with m.If(saver.back):
+                    m.d.comb += loader.begin.eq(1)
+                    m.d.sync += [target.eq(self.closed_qp), returns.eq(1)]
+                    m.next = "COME"
+                with m.If(saver.unwritten):
                     lose(self.written_index)
-            with m.State("ATTRIBUTES"):
-                m.d.comb += [self.attributes_load.eq(1), self.back.eq(1)]
-                ring(target)  # the next record has other doorbells
-                with m.If(~returns):
-                    m.d.comb += fetcher.o.ready.eq(1)
-                    m.d.sync += [fetching.eq(0), comes.eq(1)]
-                m.next = "LOAD"
-            with m.State("LOAD"):
-                m.d.comb += [self.token.valid.eq(1), self.token.payload.action.eq(QpAction.LOAD)]
-                with m.If(self.token.ready):
-                    m.d.comb += self.count_qp_fetches.eq(1)
-                    m.next = "SETTLE"
-            with m.State("SETTLE"):
-                with m.If(~self.attributes_busy):
+                with m.If(saver.dropped):
+                    m.d.sync += returns.eq(1)
+                    lose(own)
+
+            # -- It comes, or comes back: what was read of another one is dropped then.
+            with m.State("COME"):
+                with m.If(loader.came):
                     m.next = "PLACE"
+                with m.If(loader.unwritten):
+                    lose(self.written_index)
+                with m.If(loader.failed):
+                    lose(index)
+                    with m.If(returns):
+                        m.d.comb += saver.drop.eq(1)
+                        m.next = "LEAVE"
             with m.State("PLACE"):
                 m.d.comb += [
                     place.eq(~returns),
