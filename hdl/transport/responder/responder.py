@@ -422,7 +422,8 @@ class Responder(wiring.Component):
                 m.d.comb += [
                     self.consumed.valid.eq(uses & (fetches | validator.execute) & ~consumed_sent),
                     leaves.eq(1),
-                    said.eq((~self.consumed.valid | self.consumed.ready) & settled),
+                    # Whether one is used or not: that is known late, and there is room but for some cycles.
+                    said.eq((consumed_sent | self.consumed.ready) & settled),
                     self.job.valid.eq(said & (~validator.job.release | self.entry.ready)),
                     self.entry.valid.eq(said & validator.job.release & self.job.ready),
                     finish.eq(self.job.valid & self.job.ready),

@@ -64,6 +64,7 @@ class Timers(wiring.Component):
     tick : 32
         Cycles a tick, 4.096 us; 0 is as good as 1. A new value holds from the next tick on.
     closed, closed_qp : 1, 12
+        With ``swaps``, as of 2 cycles ago.
     control : stream of ``QpControl``
         With ``swaps``: SAVE and LOAD, of the QP that is closed; taken when they are done.
     saved : stream of ``SavedWord``; loaded : stream of words
@@ -167,8 +168,10 @@ class Timers(wiring.Component):
                 m.d.sync += asked.eq(fetch.i.valid & fetch.i.ready)
             with m.If(self.control.ready):
                 m.d.sync += asked.eq(0)
-            closed, closed_qp = Signal(), Signal.like(here.slot)  # they come from far
-            m.d.sync += [closed.eq(self.closed), closed_qp.eq(self.closed_qp)]
+            # They come from far, and many keep them: of registers that are the same only one is left.
+            heard, heard_qp = Signal(), Signal.like(here.slot)
+            closed, closed_qp = Signal(), Signal.like(here.slot)
+            m.d.sync += [heard.eq(self.closed), heard_qp.eq(self.closed_qp), closed.eq(heard), closed_qp.eq(heard_qp)]
             m.d.comb += counts.eq(~here.item.control & ~(closed & (here.slot == closed_qp)))
         with m.If(fetch.i.valid & fetch.i.ready & visited):
             m.d.sync += qp.eq(qp + 1)
