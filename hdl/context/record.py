@@ -3,6 +3,9 @@
 A word of header, then the sections one behind the other, then a checksum of all that.
 """
 
+from functools import reduce
+from operator import xor
+
 from amaranth.hdl import Cat, Const, Value
 from amaranth.lib import data
 
@@ -41,6 +44,14 @@ def seed(index):
     return Cat(value, Const(0x5645_5242_454E_4121 >> len(value), WORD_BITS - len(value)))
 
 
+FOLD = (0, 1, 3, 4)
+"""x**64 modulo x**64 + x**4 + x**3 + x + 1, the polynomial of ISO 3309's CRC of 64 bits."""
+
+
 def checked(checksum, word):
-    """The checksum, with one word more: each word counts, and its place."""
-    return checksum.rotate_left(1) ^ word
+    """The checksum, with one word more: the remainder of all words as one polynomial, so up to 3 bits that have changed
+    never go unnoticed. It is no protection against who means to change a record, and can write a checksum as well.
+    """
+    moved = reduce(xor, (checksum << place for place in FOLD))
+    over = moved[WORD_BITS:]
+    return moved[:WORD_BITS] ^ reduce(xor, (over << place for place in FOLD)) ^ word

@@ -1,6 +1,7 @@
 """SaveBuffer and LoadBuffer: a record, word by word, against what it should be."""
 
 import pytest
+from record_checksum import remainder
 from streams import make_rng, pause, receive_all, send_all, shared, simulate
 from verbena.hdl.context.load_buffer import LoadBuffer
 from verbena.hdl.context.record import HEADER_WORDS, most_words
@@ -10,8 +11,6 @@ LIMITS = (4, 1, 20, 2)
 QPS = 16
 WIDTHS = (3, 1, 5, 2, 5)
 """Bits of the header's fields: as many as the limits need, and their sum with header and checksum."""
-
-ONES = (1 << 64) - 1
 
 
 def record(index, sections, counts=None, words=None, checksum=0):
@@ -27,7 +26,7 @@ def record(index, sections, counts=None, words=None, checksum=0):
     low = (QPS - 1).bit_length()
     total = index | 0x5645_5242_454E_4121 >> low << low
     for item in items:
-        total = ((total << 1 | total >> 63) & ONES) ^ item
+        total = remainder(total << 64 ^ item)
     return [*items, total ^ checksum]
 
 

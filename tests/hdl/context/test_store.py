@@ -196,7 +196,7 @@ def test_what_goes_comes_back(width, turns):
 
 @pytest.mark.parametrize("limits", [SHORT, pytest.param(LIMITS, marks=pytest.mark.slow)])
 def test_a_record_that_is_not_what_was_written(limits):
-    """Any bit of it, one of another QP, and random bits; the driver's part alone is its own."""
+    """Any bit of it, a few, one of another QP, and random bits; the driver's part alone is its own."""
     rng = make_rng()
     dut = QpStore(limits, QPS, RECORD, 64)
     memory = Memory(dut, 64, rng)
@@ -213,6 +213,13 @@ def test_a_record_that_is_not_what_was_written(limits):
             for bit in bits:
                 memory.bytes[at + QPC_DRIVER + bit // 8] ^= 1 << bit % 8
                 assert await read(ctx, dut, index), bit
+                memory.bytes[at : at + RECORD] = good
+            for _ in range(4):  # and of any few, also of neighbours in words that follow each other
+                first = rng.randrange(8 * size - 65)
+                others = rng.sample(range(8 * size), rng.choice([1, 2, 3]))
+                for bit in {first, rng.choice([first + 63, first + 64, first + 65, *others]), *others[1:]}:
+                    memory.bytes[at + QPC_DRIVER + bit // 8] ^= 1 << bit % 8
+                assert await read(ctx, dut, index), (first, others)
                 memory.bytes[at : at + RECORD] = good
             memory.bytes[at : at + QPC_DRIVER] = rng.randbytes(QPC_DRIVER)
             assert not await read(ctx, dut, index)
