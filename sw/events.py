@@ -4,9 +4,12 @@ import os
 import threading
 import weakref
 
-from verbena.hdl.abi.eqe import EQE
+from verbena.hdl.abi.eqe import EQE, EventType
 
 __all__ = ["EventRing", "driven", "phase_at", "take_events", "watch_events"]
+
+IN_FLIGHT = 15
+"""Events that the device writes at a time: so many may be lost one behind the other, and the next one is there."""
 
 _driven = weakref.WeakSet()  # adapters that are up
 _driven_lock = threading.RLock()
@@ -33,6 +36,9 @@ class EventRing:
 
     ``bus`` is its address for the device, ``consumer`` the index of the next entry, modulo 2^16, as the device's
     register has it.
+
+    The device writes events in their order. One whose write has failed leaves its entry as it was, with later ones
+    behind it: it counts as DEVICE_FATAL, as nobody knows what it has told.
     """
 
     def __init__(self, memory, log_size):
@@ -41,14 +47,30 @@ class EventRing:
         self.address, self.bus = memory.alloc_contiguous(EQE.size << log_size)
         memory.write(self.address, bytes(EQE.size << log_size))
         self.consumer = 0
+        self._ahead = 0
+
+    def _at(self, index):
+        """Address of the entry that the event ``index`` has, and whether that is there."""
+        at = self.address + EQE.size * (index & (1 << self.log_size) - 1)
+        return at, phase_at(self._memory, at, EQE) != index >> self.log_size & 1
 
     def take(self):
         """The oldest event, a dictionary of the fields of an EQE; None if there is none."""
-        at = self.address + EQE.size * (self.consumer & (1 << self.log_size) - 1)
-        if phase_at(self._memory, at, EQE) == self.consumer >> self.log_size & 1:
+        at, here = self._at(self.consumer)
+        if here:
+            event = EQE.unpack(self._memory.read(at, EQE.size))
+        elif self._is_lost():
+            event = {"type": EventType.DEVICE_FATAL, "number": 0}
+        else:
             return None
         self.consumer = self.consumer + 1 & 0xFFFF
-        return EQE.unpack(self._memory.read(at, EQE.size))
+        return event
+
+    def _is_lost(self):
+        """Whether the next event is not there, and one behind it is: of those that may be one is looked at a call."""
+        self._ahead = self._ahead % min(IN_FLIGHT, (1 << self.log_size) - 1) + 1
+        _, behind = self._at(self.consumer + self._ahead & 0xFFFF)
+        return behind and not self._at(self.consumer)[1]  # it has not come meanwhile
 
     def close(self):
         """Gives the memory back."""

@@ -19,8 +19,8 @@ class EventWriter(wiring.Component):
     ``eq_reset``. An EQE takes 3 cycles. Up to 15 EQEs are in flight; ``done`` is always accepted.
 
     A reset of the ring waits until the EQEs in flight are written (to the ring that was) and then zeroes the indices;
-    ``eq_base`` and ``eq_log_size`` must be set by then, and ``eq_consumer`` be 0. Whether a write ended in an error is
-    not looked at: its EQE counts as written.
+    ``eq_base`` and ``eq_log_size`` must be set by then, and ``eq_consumer`` be 0. An EQE whose write ends in an error
+    is lost, and its place passed: the driver finds later ones behind it.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class EventWriter(wiring.Component):
     idle : 1
         No event waits that could be written, and nothing is in flight.
     count_events : 1
-        Strobe: an EQE has been written.
+        Strobe: an EQE has been written, without an error.
     """
 
     def __init__(self, data_width):
@@ -84,7 +84,7 @@ class EventWriter(wiring.Component):
         sized = Cat(self.eq_log_size > k for k in range(16))
 
         launched = Signal()
-        m.d.comb += [self.done.ready.eq(1), self.count_events.eq(self.done.valid)]
+        m.d.comb += [self.done.ready.eq(1), self.count_events.eq(self.done.valid & (self.done.payload.status == 0))]
         m.d.sync += [
             used.eq(producer - self.eq_consumer),
             self.interrupt.eq(exists & ~reset & (written != self.eq_consumer)),

@@ -12,7 +12,7 @@ class World:
         self.dut, self.rng, self.stall, self.latency = dut, rng, stall, latency
         self.memory = {}
         self.requests, self.packets = [], []
-        self.time = self.count = self.visible = 0
+        self.time = self.count = self.visible = self.good = 0
 
     async def clock(self, ctx):
         async for _, _, count in ctx.tick().sample(self.dut.count_events):
@@ -40,7 +40,9 @@ class World:
                 await ctx.tick()
             self.memory[self.requests.pop(0)[1]] = self.packets.pop(0)
             self.visible += 1
-            await send_all(ctx, self.dut.done, [{"status": self.rng.choice([0, 0, 7])}])
+            status = self.rng.choice([0, 0, 7])
+            self.good += status == 0
+            await send_all(ctx, self.dut.done, [{"status": status}])
 
     async def create(self, ctx, base, log_size):
         ctx.set(self.dut.eq_base, base)
@@ -100,7 +102,7 @@ def test_ring(data_width, log_size):
         assert ctx.get(world.dut.idle)
 
     world.run(source, driver)
-    assert world.count == 50
+    assert (world.visible, world.count) == (50, world.good)
 
 
 def test_full_ring_holds():
@@ -115,7 +117,7 @@ def test_full_ring_holds():
         await world.create(ctx, 0x1000, 2)
         for _ in range(400):
             await ctx.tick()
-        assert world.count == 4
+        assert (world.visible, world.count) == (4, world.good)
         assert ctx.get(world.dut.event.valid)
         assert not ctx.get(world.dut.event.ready)
         assert ctx.get(world.dut.idle)  # it is the driver's turn
