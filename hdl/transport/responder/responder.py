@@ -118,7 +118,8 @@ class Responder(wiring.Component):
     places, word_addr, word
         Fetched receive WQEs, see :class:`.recv_placement.RecvPlacement`.
     consumed : stream of ``RingIndex``
-        Fetched receive WQEs before this one are done with; said before their job goes out.
+        Fetched receive WQEs before this one are done with; said before their job goes out. Its ``ready`` may not wait
+        for ``valid``: a request that uses no WQE waits for it, too.
     arrived : stream of QP
         Receive WQEs of the QP were fetched. Always ready but for a cycle now and then.
     attribute, attribute_en, point, event
