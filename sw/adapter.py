@@ -475,6 +475,8 @@ class Adapter:
         owners = self._owners(kind)
         if kind == EventType.COMPLETION:
             self.cq_table.answered(number)
+        elif kind == EventType.CQ_ERR:
+            self.cq_table.die(number)
         owner = owners[number]() if number in owners else None
         if owner is not None:
             owner._event(kind)

@@ -107,6 +107,16 @@ class CqTable:
             if (told := self._told.get(number)) is not None:
                 told.answered = told.arms, told.solicited_arms
 
+    def die(self, number):
+        """The device has said CQ_ERR. If it could not write the record, what stands there is old: with ``dead`` set the
+        device takes nothing for the CQ when it reads it again.
+        """
+        byte, bit = divmod(CQ_RECORD.fields["dead"].offset, 8)
+        at = self.address + CQC_BYTES * number + byte
+        with self._lock:
+            if number in self._told:
+                self.memory.write(at, bytes([self.memory.read(at, 1)[0] | 1 << bit]))
+
     def _write(self, number):
         at = self.address + CQC_BYTES * number + CQC_DRIVER
         self.memory.write(at, self._told[number].value().to_bytes(WORD, "little"))
