@@ -185,8 +185,13 @@ class Mover(threading.Thread):
                 moving, lively = True, start
             if world.move(STEP, WAIT_MS) is None:
                 return
-            take_events(world)
-            activity = world.activity()
+            try:
+                take_events(world)
+                activity = world.activity()
+            except ValueError:
+                if world.closed:  # by another thread, meanwhile
+                    return
+                raise
             end = time.monotonic()
             if activity != seen:
                 seen, lively = activity, end

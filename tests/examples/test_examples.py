@@ -235,7 +235,7 @@ def test_a_side_that_is_killed_is_missed(network, tmp_path, victim, phase):
     text = (EXAMPLES / f"rdma_{victim}.py").read_text()
     slow = SLOW_SIDE.format(examples=str(EXAMPLES))
     if phase == "connected":
-        slow = slow.replace("_work", "run").replace("slow(conversation)", "slow(conversation, sock)")
+        slow = slow.replace("_work", "run")
     head, imports, rest = text.partition("import argparse\n")
     script.write_text(head + imports + slow + rest)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 from verbena.sw.tools.ping import FILL, Outcome, Ping
 from verbena.sw.tools.pingpong import Options
+from verbena.sw.verbs.wr import SGE
 
 
 class Memory(bytearray):
@@ -31,9 +32,7 @@ def test_what_is_sent_first(server, check, first, others):
             queue.posted, wr = queue.posted + 1, wr.next_wr
 
     queue.post_recv = post_recv
-    end = SimpleNamespace(
-        mr=Memory(), header=0, qps=[queue], srq=None, sge=lambda at, size: SimpleNamespace(addr=at, length=size, lkey=0)
-    )
+    end = SimpleNamespace(mr=Memory(), header=0, qps=[queue], srq=None, sge=lambda at, size: SGE(at, size, 0))
     Ping(end, Options(size=5000, rx_depth=7, check=check), server=server)
     assert queue.posted == 7
     assert len(end.mr) == 5000

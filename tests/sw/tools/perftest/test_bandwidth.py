@@ -8,7 +8,7 @@ from verbena.sw.tools.perftest.bandwidth import MIB, Receiver, Sender, transfer
 from verbena.sw.tools.perftest.kinds import KINDS
 from verbena.sw.tools.perftest.options import Options
 from verbena.sw.tools.session import ToolError, run
-from verbena.sw.verbs.wr import RecvWR, SendWR
+from verbena.sw.verbs.wr import SGE, RecvWR, SendWR
 
 RECV = 128
 
@@ -54,9 +54,9 @@ class End:
 
 MESSAGES = SimpleNamespace(
     send=lambda index, number, signaled: (
-        SendWR(number, num_sge=1, sg=[SimpleNamespace(addr=0, length=0, lkey=0)])
+        SendWR(number, num_sge=1, sg=[SGE(0, 0, 0)])
         if signaled
-        else SendWR(number, num_sge=1, sg=[SimpleNamespace(addr=0, length=0, lkey=0)], send_flags=0)
+        else SendWR(number, num_sge=1, sg=[SGE(0, 0, 0)], send_flags=0)
     ),
     receive=lambda index, number: RecvWR(number),
 )
