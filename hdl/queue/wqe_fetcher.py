@@ -347,14 +347,13 @@ class RingPrefetcher(wiring.Component):
                     calls.o.ready.eq(~again & ~evict & ~grant & ~table.writing),
                     doorbell.open.eq(idle & ~halt.setting & ~table.writing),
                 ]
-                with m.If(again):
-                    m.d.comb += table.index.eq(turn)
-                with m.Elif(evict):
-                    m.d.comb += table.index.eq(pool.owner)
-                with m.Elif(grant):
-                    m.d.comb += table.index.eq(grant_qp)
-                with m.Else():
-                    m.d.comb += table.index.eq(Mux(calls.o.valid, calls.o.payload, between_qp))
+                # Who rings is known last, and comes from far.
+                others = Mux(
+                    again,
+                    turn,
+                    Mux(evict, pool.owner, Mux(grant, grant_qp, Mux(calls.o.valid, calls.o.payload, halt.qp))),
+                )
+                m.d.comb += table.index.eq(Mux(idle & ~halt.setting, self.doorbell.payload.qp, others))
                 m.d.sync += [turn.eq(table.index), rings.eq(idle)]
                 with m.If(~again):
                     m.d.sync += [granted.eq(grant & ~evict), evicts.eq(evict)]
