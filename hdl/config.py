@@ -170,7 +170,8 @@ class Config:
         Memory regions may be told by their bus address, without translation tables.
     swap_every : int
         For tests: so many cycles after the last one another queue pair leaves its slot, whatever it is doing, and comes
-        back when it is needed; 0: never. Only with ``requests``.
+        back when it is needed; 0: never. With fewer than a swap and the read of a WQE take nothing gets on. Only with
+        ``requests``.
     ipv6 : bool
         There is a table of 16 GIDs, of IPv4 and of IPv6; in front of datagrams the engine writes their headers. Without
         it there is one IPv4 address.
