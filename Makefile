@@ -93,8 +93,8 @@ soak: $(READY) ## Run random operations over a bad wire (SEED= LOSS= OPERATIONS=
 		$(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(PAIRS),--pairs $(PAIRS)) \
 		$(if $(WIDTH),--width $(WIDTH)) $(if $(ADAPTERS),--adapters $(ADAPTERS)) $(if $(UNREST),--unrest $(UNREST)) $(if $(SLOTS),--slots $(SLOTS)) $(if $(SWAP_EVERY),--swap-every $(SWAP_EVERY))
 
-hostile: $(READY) ## Send mutated frames to an adapter (FRAMES=112000, one in ten is left as it is; WIDTH=)
-	VERBENA_FRAMES=$(or $(FRAMES),112000) $(if $(WIDTH),VERBENA_DATA_WIDTH=$(WIDTH)) $(BIN)/python -m pytest -q tests/adapter/test_hostile_frames.py -k harm
+hostile: $(READY) ## Send mutated frames to an adapter (FRAMES=112000, one in ten is left as it is; WIDTH=), and a quarter as many forged requests
+	VERBENA_FRAMES=$(or $(FRAMES),112000) $(if $(WIDTH),VERBENA_DATA_WIDTH=$(WIDTH)) $(BIN)/python -m pytest -q tests/adapter/test_hostile_frames.py tests/adapter/test_forged_requests.py -k 'harm or model'
 
 kills: $(READY) ## Kill a driver in the midst of traffic (KILLS=200; WIDTH=)
 	VERBENA_KILLS=$(or $(KILLS),200) $(if $(WIDTH),VERBENA_DATA_WIDTH=$(WIDTH)) $(BIN)/python -m pytest -q tests/adapter/test_lives.py -m '' -k driver_is_killed

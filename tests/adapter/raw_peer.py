@@ -10,7 +10,19 @@ from verbena.sim.pair import path_mtu
 from verbena.sw.verbs.addr import AHAttr, GlobalRoute
 from verbena.sw.verbs.qp import QPAttr
 
-__all__ = ["ACK", "MTU", "NAK_ACCESS", "NAK_INVALID", "QPN", "Answer", "RawPeer", "atomiceth", "reth"]
+__all__ = [
+    "ACK",
+    "MTU",
+    "NAK_ACCESS",
+    "NAK_INVALID",
+    "QPN",
+    "Answer",
+    "RawPeer",
+    "atomiceth",
+    "believe",
+    "heard",
+    "reth",
+]
 
 MTU = 256
 QPN = 78
@@ -23,12 +35,14 @@ WITH_AETH = (0x0D, 0x0F, 0x10, 0x11, 0x12)
 
 
 class Answer(NamedTuple):
-    """A frame from the adapter. ``syndrome`` is None without an AETH, and 0 for an ACK, whatever its credits."""
+    """A frame from the adapter. ``syndrome`` is None where ``aeth`` is empty, and 0 for an ACK with any credits."""
 
     opcode: int
     psn: int
     syndrome: int
     payload: bytes
+    qpn: int
+    aeth: bytes
 
 
 def reth(address, key, length):
@@ -39,6 +53,32 @@ def atomiceth(address, key, swap_add, compare=0):
     return struct.pack(">QIQQ", address, key, swap_add, compare)
 
 
+def believe(qp, qpn, psn):
+    """Connects ``qp`` with ``qpn`` of the peer that is none, and has it expect ``psn`` first."""
+    attr = QPAttr()
+    attr.path_mtu, attr.qp_access_flags, attr.dest_qp_num = path_mtu(MTU), 14, qpn
+    attr.max_rd_atomic = attr.max_dest_rd_atomic = 16
+    attr.sq_psn, attr.rq_psn = 0x123456, psn & 0xFFFFFF
+    attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.min_rnr_timer = 14, 7, 7, 12
+    attr.ah_attr = AHAttr(is_global=1, gr=GlobalRoute(dgid=GID, hop_limit=64))
+    qp.to_rts(attr)
+
+
+def heard(tap):
+    """All that came to ``tap`` by now."""
+    answers = []
+    while frame := tap.receive():
+        opcode, psn = frame[BTH], int.from_bytes(frame[BTH + 9 : BTH + 12], "big")
+        qpn, body = int.from_bytes(frame[BTH + 5 : BTH + 8], "big"), frame[BTH + 12 :]
+        payload = body[: len(body) - 4 - (frame[BTH + 1] >> 4 & 3)]
+        syndrome, aeth = None, b""
+        if opcode in WITH_AETH:
+            aeth, payload = payload[:4], payload[4:]
+            syndrome = aeth[0] if aeth[0] >> 5 else ACK
+        answers.append(Answer(opcode, psn, syndrome, bytes(payload), qpn, bytes(aeth)))
+    return answers
+
+
 class RawPeer:
     """The peer of the first queue pair of ``end``, which is on ``sim1``; that expects ``psn`` first."""
 
@@ -47,13 +87,7 @@ class RawPeer:
         self.tap = world().tap(MAC)
         end.context._adapter.port.add_neighbour(IP, MAC)
         self.adapter = world().adapters[ADAPTER]
-        attr = QPAttr()
-        attr.path_mtu, attr.qp_access_flags, attr.dest_qp_num = path_mtu(MTU), 14, QPN
-        attr.max_rd_atomic = attr.max_dest_rd_atomic = 16
-        attr.sq_psn, attr.rq_psn = 0x123456, psn & 0xFFFFFF
-        attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.min_rnr_timer = 14, 7, 7, 12
-        attr.ah_attr = AHAttr(is_global=1, gr=GlobalRoute(dgid=GID, hop_limit=64))
-        end.qp.to_rts(attr)
+        believe(end.qp, QPN, psn)
 
     def frame(self, opcode, psn, body=b"", **more):
         own = self.adapter.mac, self.end.context._adapter.port.ip
@@ -65,13 +99,6 @@ class RawPeer:
     def answers(self, cycles=3000):
         """All that the adapter has said to the peer, once ``cycles`` have passed."""
         settle(cycles)
-        heard = []
-        while frame := self.tap.receive():
-            opcode, psn = frame[BTH], int.from_bytes(frame[BTH + 9 : BTH + 12], "big")
-            assert int.from_bytes(frame[BTH + 5 : BTH + 8], "big") == QPN
-            syndrome, payload = None, frame[BTH + 12 : len(frame) - 4 - (frame[BTH + 1] >> 4 & 3)]
-            if opcode in WITH_AETH:
-                syndrome, payload = payload[0], payload[4:]
-                syndrome = syndrome if syndrome >> 5 else ACK
-            heard.append(Answer(opcode, psn, syndrome, bytes(payload)))
-        return heard
+        answers = heard(self.tap)
+        assert all(answer.qpn == QPN for answer in answers)
+        return answers
