@@ -33,8 +33,8 @@ class QpSaver(wiring.Component):
         Likewise; for :class:`.quiet.Quiet`.
     writing, write_failed, reading : 1
         As of :class:`verbena.hdl.context.store.QpStore`.
-    wrote : 1
-        It has not been looked whether what was written has arrived.
+    missing : 1
+        A record is lost, and that has not been told.
     told : 1
         What follows from ``gone`` has been told.
     attributes_busy : 1
@@ -66,7 +66,7 @@ class QpSaver(wiring.Component):
     writing: In(1)
     write_failed: In(1)
     reading: In(1)
-    wrote: In(1)
+    missing: In(1)
     told: In(1)
     attributes_busy: In(1)
     say: Out(1)
@@ -114,7 +114,7 @@ class QpSaver(wiring.Component):
                     m.d.comb += self.stays.eq(1)
                     m.next = "IDLE"
                 with m.Elif(~self.writing):
-                    with m.If(self.wrote & self.write_failed):
+                    with m.If(self.missing):
                         m.d.comb += self.unwritten.eq(1)
                         m.next = "IDLE"
                     with m.Else():

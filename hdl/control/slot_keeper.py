@@ -266,7 +266,7 @@ class SlotKeeper(wiring.Component):
         connect_signals(m, saver, self, "mark", "collect")
         m.d.comb += [
             saver.taken.eq(table.looked_taken),
-            saver.wrote.eq(wrote),
+            saver.missing.eq(missing),
             saver.told.eq(~tells),
             loader.fetched.eq(fetcher.fetched | returns),
             loader.bad.eq(self.bad),

@@ -35,7 +35,7 @@ class World:
 
     async def begin(self, ctx, strobe="begin", **inputs):
         self.log, self.cycle = [], 0
-        for name in ("serving", "full", "reports", "write_failed", "wrote", "writing", "reading", "attributes_busy"):
+        for name in ("serving", "full", "reports", "write_failed", "missing", "writing", "reading", "attributes_busy"):
             ctx.set(getattr(self.dut, name), inputs.pop(name, 0))
         for name in ("taken", "said", "told", "completed"):
             ctx.set(getattr(self.dut, name), inputs.pop(name, 1))
@@ -68,15 +68,16 @@ def test_a_record_that_is_written_is_waited_for_and_a_lost_one_is_told_before():
 
     async def testbench(ctx):
         for failed in (0, 1):
-            await world.begin(ctx, writing=1, wrote=1, write_failed=failed)
+            await world.begin(ctx, writing=1, write_failed=failed)
             for _ in range(world.rng.randrange(3, 20)):
                 await world.tick(ctx)
             assert world.log == []
             ctx.set(world.dut.writing, 0)
+            ctx.set(world.dut.missing, failed)
             ctx.set(world.dut.full, 1)
             end, done = await world.ends(ctx)
             assert (end, done) == (("unwritten", []) if failed else ("left", ["collect", "write", "clear", "gone"]))
-        await world.begin(ctx, wrote=0, write_failed=1, full=1)  # that was told
+        await world.begin(ctx, missing=0, write_failed=1, full=1)  # that was told
         assert (await world.ends(ctx))[0] == "left"
 
     world.run(testbench)
